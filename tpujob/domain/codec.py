@@ -85,9 +85,9 @@ def _version(text: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def suspect_from_json(document: Document) -> Suspect:
-    """Return the suspect in a document of `to_json`. Raise DamagedRecord, with the field, if it is none."""
-    return _read(Suspect, "", json.dumps(document))
+def suspect_from_text(text: str) -> Suspect:
+    """Return the suspect in a text of `to_text`. Raise DamagedRecord, with the field, if it is none."""
+    return _read(Suspect, "", text)
 
 
 def message_from_text(text: str) -> Message:

@@ -91,7 +91,7 @@ class _Needed(TypedDict):
 class Plan(_Needed, total=False):
     watch: WatchPatterns
     stall: StallRule
-    avoid: list[str]  #: physical machines on which the program must not run
+    avoid: dict[str, str]  #: why it must not run on some physical machines, by machine
     preflight: PreflightOrder | None
     environment: EnvironmentOrder | None
     mounts: list[MountOrder]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.records import a_slice
+from tests.support.records import a_slice, accusation
 from tests.support.stores import a_job, an_event
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite.file import SqliteFile
@@ -118,9 +118,7 @@ def test_a_file_of_an_older_version_opens_with_everything(tmp_path: Path, versio
         assert [job_id for job_id, _ in store.damaged()] == ["000002"]
         assert store.zones() == ["us-east5-b", "us-west4-a"], "of the damaged one by its events"
         assert store.reputation.suspects() == []
-    stores[0].reputation.accuse(
-        ["h1"], zone="z", weight=1.0, reason="r", op_id="a", at=1.0, owner="o"
-    )
+    stores[0].reputation.accuse(["h1"], accusation())
     assert [s.physical for s in SqliteStore(path).reputation.suspects()] == ["h1"]
     assert stores[0].create(a_job(), an_event()).id == "000004"
 

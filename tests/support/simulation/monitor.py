@@ -20,7 +20,16 @@ from tests.support.simulation.views import Views
 from tpujob.domain import invariants
 from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.events import AboutSlice, Event, EventKind
-from tpujob.domain.model import Cause, DesiredState, Job, Outcome, Slice, SliceRole, State
+from tpujob.domain.model import (
+    Accusation,
+    Cause,
+    DesiredState,
+    Job,
+    Outcome,
+    Slice,
+    SliceRole,
+    State,
+)
 from tpujob.domain.money.report import GROUPS
 from tpujob.domain.observations import Present, SliceSeen, SliceState, Unknown
 from tpujob.engine.orphans import GRACE
@@ -247,8 +256,8 @@ class Monitor:
         if lease is not None:
             self.leases[lease.job_id] = lease
 
-    def accused(self, physicals: tuple[str, ...], reason: str, weight: float) -> None:
-        self.accusations.made(physicals, reason, weight, self.store.reputation.suspects())
+    def accused(self, physicals: tuple[str, ...], accusation: Accusation) -> None:
+        self.accusations.made(physicals, accusation, self.store.reputation.suspects())
 
     def _led(self, job_id: str, action: str) -> None:
         """Check that a backend acts only while it holds the job's lease, up to the difference of clocks."""

@@ -16,7 +16,7 @@ from tests.support.simulation.sim import EPOCH, Violation
 from tests.support.simulation.users import TWO_REGIONS, spec
 from tpujob.domain.access import BACKEND, Principal, Role
 from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
-from tpujob.domain.model import Slice, State
+from tpujob.domain.model import Slice, State, Suspect
 from tpujob.domain.observations import SliceSeen
 from tpujob.errors import Transient
 from tpujob.ports import BucketPlace
@@ -472,15 +472,7 @@ def _dies_unseen(play: Play, machine: Machine) -> None:
 
 def _suspected(play: Play) -> None:
     first = play.world.free["us-east5-a"][0]
-    accusation = {
-        "zone": "us-east5-a",
-        "weight": 2.0,
-        "reason": "known",
-        "op_id": "x",
-        "at": EPOCH,
-        "owner": "",
-    }
-    play.real.reputation.accuse([first], **accusation)
+    play.real.reputation.put(Suspect(first, "us-east5-a", EPOCH, "bad"))
 
 
 def _store_away(play: Play, machine: Machine) -> None:

@@ -28,7 +28,7 @@ Machine = Annotated[str, argument("NAME", "As in `tpujob hosts`.", autocompletio
 
 @hosts.callback()
 def show_hosts(context: typer.Context, as_json: Json = False) -> None:
-    """Show machines that are suspected of wrong numbers; pin them."""
+    """Show machines that are suspected, and why; pin them."""
     if context.invoked_subcommand:
         return
     say_page(connect().hosts(), hosts_table, as_json)
@@ -109,7 +109,7 @@ def fsck(as_json: Json = False) -> int:
 # The pages -----------------------------------------------------------------------------------------------------------
 
 
-NO_HOSTS = "No machine is suspected of wrong numbers, and none is pinned."
+NO_HOSTS = "No machine is suspected, and none is pinned."
 NO_LEAKS = "No slice is left over: every slice in the cloud belongs to a job."
 NO_MEMBERS = "This backend has no members. `tpujob members add NAME ROLE` adds one."
 ALL_WELL = "All records, their histories and the slices in the cloud agree."
@@ -120,7 +120,7 @@ _HOSTS = (
     Column("Score", right=True),
     Column("Refused", style=lambda cell: "red" if cell == "yes" else ""),
     Column("Pin"),
-    Column("Newest reason", floors=(24, 13)),
+    Column("Reasons", floors=(24, 13)),
 )
 _MEMBERS = (
     Column("Name", floors=(40, 24), cut=clip_middle),
@@ -145,20 +145,21 @@ def members_table(members: Sequence[MemberView], columns: int, *, color: bool = 
 
 
 def hosts_table(machines: Sequence[SuspectView], columns: int, *, color: bool = False) -> str:
-    """Return a line for each machine, in the order given."""
+    """Return the lines of each machine, in the order given: one for each reason. Open ones do not count."""
     if not machines:
         return NO_HOSTS
-    rows = [
-        (
+    rows: list[tuple[str, ...]] = []
+    for machine in machines:
+        facts = (
             clean(machine["physical"]),
             clean(machine["zone"]) or "-",
             f"{machine['score']:.2f}",
             _refused(machine),
             clean(machine["pinned"]) or "-",
-            clean(machine["reasons"][-1]) if machine["reasons"] else "-",
         )
-        for machine in machines
-    ]
+        reasons = [*machine["reasons"], *(f"open: {reason}" for reason in machine["open"])]
+        first, *more = [clean(reason) for reason in reasons] or ["-"]
+        rows += [(*facts, first), *(("",) * len(facts) + (reason,) for reason in more)]
     return table(_HOSTS, rows, columns, color=color)
 
 
