@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from tpujob.cli.backend import RetryingClient, connect, current_settings, note_context
+from tpujob.cli.backend import connect, current_settings, note_context, retrying_client
 from tpujob.cli.errors import TIMED_OUT, job_continues, on_interrupt, show_error
 from tpujob.cli.options import (
     JOBS,
@@ -33,6 +33,7 @@ from tpujob.cli.render.job_page import job_page
 from tpujob.cli.render.listing import OF_GROUP, chosen_columns, list_page
 from tpujob.domain.text import listed
 from tpujob.errors import BadRequest, TpujobError
+from tpujob.wiring.retrying import RetryingClient
 
 if TYPE_CHECKING:
     from tpujob.api import JobPage, JobsApi, JobView, ListAsked
@@ -170,7 +171,7 @@ def wait(
 ) -> int:
     """Wait until a job has ended; the exit code says how."""
     deadline = None if timeout is None else time.monotonic() + timeout
-    retrying = RetryingClient()
+    retrying = retrying_client()
     view = retrying.ask(lambda api: api.get(job))
     job_id = view["id"]
     with on_interrupt(*job_continues(job_id)):
