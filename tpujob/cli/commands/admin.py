@@ -13,7 +13,7 @@ from tpujob.cli.errors import PROBLEM_FOUND
 from tpujob.cli.options import Json, argument, complete_host, flag
 from tpujob.cli.output import note, say, say_json, say_page
 from tpujob.cli.render.table import Column, numbers, table
-from tpujob.cli.render.text import clip_middle, wrap
+from tpujob.cli.render.text import clip, clip_middle, wrap, wrap_indented
 from tpujob.domain.text import age, clean, many, rate
 from tpujob.errors import BadRequest
 
@@ -120,7 +120,6 @@ _HOSTS = (
     Column("Score", right=True),
     Column("Refused", style=lambda cell: "red" if cell == "yes" else ""),
     Column("Pin"),
-    Column("Reasons", floors=(24, 13)),
 )
 _MEMBERS = (
     Column("Name", floors=(40, 24), cut=clip_middle),
@@ -145,22 +144,26 @@ def members_table(members: Sequence[MemberView], columns: int, *, color: bool = 
 
 
 def hosts_table(machines: Sequence[SuspectView], columns: int, *, color: bool = False) -> str:
-    """Return the lines of each machine, in the order given: one for each reason. Open ones do not count."""
+    """Return a line for each machine, in the order given, and below it the accusations; open ones do not count."""
     if not machines:
         return NO_HOSTS
-    rows: list[tuple[str, ...]] = []
-    for machine in machines:
-        facts = (
+    rows = [
+        (
             clean(machine["physical"]),
             clean(machine["zone"]) or "-",
             f"{machine['score']:.2f}",
             _refused(machine),
             clean(machine["pinned"]) or "-",
         )
+        for machine in machines
+    ]
+    head, *shown = table(_HOSTS, rows, columns, color=color).split("\n")
+    text = [head]
+    for line, machine in zip(shown, machines, strict=True):
         reasons = [*machine["reasons"], *(f"open: {reason}" for reason in machine["open"])]
-        first, *more = [clean(reason) for reason in reasons] or ["-"]
-        rows += [(*facts, first), *(("",) * len(facts) + (reason,) for reason in more)]
-    return table(_HOSTS, rows, columns, color=color)
+        wrapped = (part for reason in reasons for part in wrap_indented(reason, columns, 2))
+        text += [line, *(clip(part, columns) for part in wrapped)]
+    return "\n".join(text)
 
 
 def _refused(machine: SuspectView) -> str:
