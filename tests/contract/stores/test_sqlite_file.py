@@ -18,7 +18,7 @@ from tests.support.stores import a_job, an_event
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.tables import SCRIPTS
-from tpujob.domain.codec import to_json
+from tpujob.domain.codec import to_text
 from tpujob.errors import StoreError
 
 
@@ -100,7 +100,7 @@ def test_a_file_of_an_older_version_opens_with_everything(tmp_path: Path, versio
         for number, zone in ((1, "us-east5-b"), (2, "us-west4-a"), (3, "")):
             slices = (a_slice(zone=zone),) if zone else ()
             job = a_job(id=f"{number:06d}", slices=slices)
-            text = json.dumps(to_json(job)) if number != 2 else "{"
+            text = to_text(job) if number != 2 else "{"
             row = (number, job.id, job.user, job.name, True, 0.0, 1, text)
             db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             request = {"kind": "slice_requested", "data": {"zone": zone or None}}
