@@ -156,7 +156,7 @@ class HostAttempt:
         if verdict is not None and not self.state["verdict"]:
             self.discards = True
             self.state.update(verdict=verdict, cause="NONFINITE", error=verdict["text"])
-            text = "not finite, killing the program: %s; what it writes from here on is not kept"
+            text = "killing the program, and keeping nothing that it writes from here on: %s"
             self.log.note(text % verdict["text"])
             self.reporter.update({"verdict": verdict})
 

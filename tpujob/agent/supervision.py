@@ -86,10 +86,11 @@ class Supervision:
     def _count_losses(self) -> Optional[VerdictDocument]:
         """Return the verdict on the reported losses; None: they are finite, or not for long enough."""
         limit, steps = self._plan.get("nonfinite_steps", 0), self._progress.nonfinite_steps
-        if not limit or steps < limit:
+        bad = self._progress.facts.get("nonfinite")
+        if not bad or not limit or steps < limit:
             return None
-        text = "the loss is not finite in the last %d reported steps" % steps
-        return self._verdict_on(self._progress.nonfinite_since, text)
+        text = "the loss is %s since step %s, in %d reported steps"
+        return self._verdict_on(bad["since"], text % (bad["loss"], bad["since"], steps))
 
     def _verdict_on(self, step: Any, text: str) -> VerdictDocument:
         return VerdictDocument(step=step, host=self._plan["host"], device="", blame="", text=text)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tpujob.domain.failures.host_reputation import NAMED, ONE_OF_SEVERAL
-from tpujob.domain.model import Attempt, Cause, Job, NonfiniteLoss, Outcome, Progress, Verdict
+from tpujob.domain.model import Attempt, Cause, Job, NonfiniteLoss, Outcome, Verdict
 from tpujob.domain.observations import HostReport
 from tpujob.domain.progress import good_step
 
@@ -41,12 +41,10 @@ def reported_loss(reports: Sequence[HostReport]) -> NonfiniteLoss | None:
     return replace(loss, host=first.host) if differs else loss
 
 
-def not_kept(loss: NonfiniteLoss, done: Progress) -> str:
-    """Say what an attempt with such a loss leaves: `steps 60 to 99 are not kept, as the loss is NaN`."""
-    steps = "later steps"
-    if loss.since is not None and done.step is not None:
-        steps = f"steps {loss.since} to {max(done.step, loss.since)}"
-    return f"{steps} are not kept, as the loss is {loss.loss}; {newest_good(done.checkpoint)}"
+def not_kept(loss: NonfiniteLoss, reached: int, checkpoint: int | None) -> str:
+    """Say what an attempt leaves that reached a step with such a loss: `steps 60 to 99 are not kept, as the loss is NaN`."""
+    steps = "later steps" if loss.since is None else f"steps {loss.since} to {reached}"
+    return f"{steps} are not kept, as the loss is {loss.loss}; {newest_good(checkpoint)}"
 
 
 def newest_good(checkpoint: int | None) -> str:

@@ -47,7 +47,7 @@ def saved_words(reports: Sequence[HostReport]) -> str:
     loss = reported_loss(reports)
     if loss:
         good = [step for step in saved or began if loss.since is None or step < loss.since]
-        return not_kept(loss, Progress(max(p.step or 0 for p in steps), max(good)))
+        return not_kept(loss, max(p.step or 0 for p in steps), max(good, default=None))
     if newest is None:
         return ""
     reached = max(p.step or 0 for p in steps)
