@@ -42,7 +42,7 @@ def reported_loss(reports: Sequence[HostReport]) -> NonfiniteLoss | None:
 
 
 def not_kept(loss: NonfiniteLoss, reached: int, checkpoint: int | None) -> str:
-    """Say what an attempt leaves that reached a step with such a loss: `steps 60 to 99 are not kept, as the loss is NaN`."""
+    """Say what an attempt with such a loss leaves, which reached that step: `steps 60 to 99 are not kept, as ...`."""
     steps = "later steps" if loss.since is None else f"steps {loss.since} to {reached}"
     return f"{steps} are not kept, as the loss is {loss.loss}; {newest_good(checkpoint)}"
 
