@@ -75,6 +75,7 @@ def _plan(
             "resume": spec.watch.resume,
         },
         "stall": stall.rule(spec.recovery.stall),
+        "nonfinite_steps": spec.recovery.nonfinite_steps,
         "avoid": dict(avoid or {}),
         "preflight": _preflight(job, endpoints, spec) if spec.preflight else None,
         "environment": environment_order(spec),

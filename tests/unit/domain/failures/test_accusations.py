@@ -13,6 +13,7 @@ from tpujob.domain.model import (
     Cause,
     End,
     Job,
+    NonfiniteLoss,
     Outcome,
     Progress,
     Standing,
@@ -36,8 +37,12 @@ def down(number: int, *racks: str, step: int | None = None, **fields: object) ->
     return attempt(number, *racks, **{**how, **fields})
 
 
-def ran(number: int, *racks: str, step: int | None = None, **fields: object) -> Attempt:
-    return attempt(number, *racks, progress=Progress(step=step), host=None, **fields)
+def ran(
+    number: int, *racks: str, step: int | None = None, bad: int | None = None, **fields: object
+) -> Attempt:
+    loss = None if bad is None else NonfiniteLoss("NaN", since=bad)
+    progress = Progress(step=step, nonfinite=loss)
+    return attempt(number, *racks, progress=progress, host=None, **fields)
 
 
 def nan(number: int, *racks: str, step: int | None = None) -> Attempt:
@@ -114,6 +119,16 @@ PREEMPTED = {"ended_at": NOW, "cause": Cause.PREEMPTED}
             "passed elsewhere",
             [nan(1, "a", "b", step=40), ran(2, "c", "d", step=41)],
             [("a+b", PROVED)],
+        ),
+        (
+            "its loss is bad from that step on, too",
+            [nan(1, "a", step=41), ran(2, "b", step=50, bad=41)],
+            [],
+        ),
+        (
+            "its loss is bad from a later step on",
+            [nan(1, "a", step=41), ran(2, "b", step=50, bad=43)],
+            [("a", PROVED)],
         ),
         ("where it ran is unknown", [nan(1, "a", step=40), ran(2, step=99)], []),
         ("no step is known", [nan(1, "a"), ran(2, "c", step=99)], []),
