@@ -19,6 +19,7 @@ from math import inf
 from operator import attrgetter
 from typing import Protocol
 
+from tpujob.domain.capacity import circuits as offered
 from tpujob.domain.capacity.dependencies import JobEnd, Met, check_edge
 from tpujob.domain.capacity.entries import QueueEntry, Wanted
 from tpujob.domain.capacity.settings import NO_LIMITS, QueueSettings
@@ -227,7 +228,15 @@ class _Walk:
     groups: Counter[str] = field(default_factory=Counter[str])
     #: requests that wait in the cloud's queue, by shape
     requested: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list[str]))
-    #: the jobs for which a shape is closed to all that come later, or a pool's quota is kept
+    #: the circuits of a shape and so many chips
+    about: dict[tuple[str, int], Sequence[Circuit]] = field(
+        default_factory=dict[tuple[str, int], Sequence[Circuit]]
+    )
+    #: jobs that request what was refused, with their chips: the others wait for the answer, if they need as many
+    asking: defaultdict[str, list[tuple[int, str]]] = field(
+        default_factory=lambda: defaultdict(list[tuple[int, str]])
+    )
+    #: the jobs for which a shape is closed to all that come later
     closed: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list[str]))
     reserved: dict[str, str] = field(default_factory=dict[str, str])
     #: why an owner may not request a shape and so many chips, until something is taken, closed or kept
@@ -310,7 +319,8 @@ class _Walk:
         for way in entry.wanted:
             key = entry.owner, way.shape, way.chips
             reason = (
-                self.against.get(key)
+                self._too_big(entry, way)
+                or self.against.get(key)
                 or self._over_limit(entry, way)
                 or self._behind(way)
                 or self._refused(way)
@@ -320,6 +330,8 @@ class _Walk:
                 ask.append(way)
                 continue
             reasons.append(reason)
+            if reason.kind is _K.TOO_BIG:
+                continue  # whether it holds depends on the job, and no other waits for it
             self.against[key] = reason
             if reason.kind is _K.REFUSED:
                 self.closed[way.shape].append(entry.id)
@@ -331,9 +343,8 @@ class _Walk:
             return _NOTHING, tuple(dict.fromkeys(reasons) if several else reasons)
         self._take(entry, ask[0])
         for way in ask if self.circuits else ():
-            # what the cloud refused lately is requested by one job, and the others wait for the answer
-            for name in self.circuits.keys() & way.circuits:
-                self.closed[name].append(entry.id)
+            for pool in {circuit.pool for circuit in self._about(way)}:
+                self.asking[pool].append((way.chips, entry.id))
         return frozenset([way.shape for way in ask]), ()
 
     def _keep_quota(self, entry: QueueEntry, reasons: Sequence[Reason], waited: float) -> None:
@@ -366,20 +377,40 @@ class _Walk:
         return None
 
     def _behind(self, way: Wanted) -> Reason | None:
-        for name in way.circuits if self.closed else ():
-            if before := self.closed.get(name):
-                return Reason(_K.ORDER, tuple(before[:3]), len(before), what=way.shape)
+        before = self.closed.get(way.shape) if self.closed else None
+        for pool in way.circuits if self.asking and not before else ():
+            before = [job_id for chips, job_id in self.asking.get(pool, ()) if chips <= way.chips]
+            if before:
+                break
+        if before:
+            return Reason(_K.ORDER, tuple(before[:3]), len(before), what=way.shape)
         waiting = self.requested.get(way.shape, ())
         if len(waiting) >= REQUESTS:
             return Reason(_K.REQUESTED, tuple(waiting[:3]), len(waiting), what=way.shape)
         return None
 
     def _refused(self, way: Wanted) -> Reason | None:
-        if not self.circuits:
+        open_ones = [c for c in self._about(way) if c.limit is None and c.until > self.now]
+        if not open_ones:
             return None
-        ends = [self.circuits[name].until for name in way.circuits if name in self.circuits]
-        until = max(ends, default=0.0)
-        return Reason(_K.REFUSED, what=way.shape, until=until) if until > self.now else None
+        last = max(open_ones, key=attrgetter("until"))
+        return Reason(
+            _K.REFUSED, (), last.refusals, 0, last.what, last.cause, last.until, last.since
+        )
+
+    def _about(self, way: Wanted) -> Sequence[Circuit]:
+        if not self.circuits:
+            return ()
+        key = way.shape, way.chips
+        if key not in self.about:
+            self.about[key] = [*offered.concerning(self.circuits, way.circuits, way.chips).values()]
+        return self.about[key]
+
+    def _too_big(self, entry: QueueEntry, way: Wanted) -> Reason | None:
+        """Return why the slice exceeds the whole quota. A limit that the cloud has named does not hold for a job that
+        was submitted, resumed or released after that."""
+        about = [c for c in self._about(way) if entry.since <= c.opened_at]
+        return too_big(way, self.settings, about, self.now)
 
     def _over_quota(self, way: Wanted) -> Reason | None:
         limit = self.settings.quota.get(way.pool)
@@ -393,7 +424,23 @@ class _Walk:
         return Reason(_K.QUOTA, count=used, limit=limit, what=way.pool)
 
 
+def too_big(
+    way: Wanted, settings: QueueSettings, about: Iterable[Circuit], now: float
+) -> Reason | None:
+    """Return why a slice exceeds the whole quota, by the settings or by what the cloud has named; `about`: the circuits
+    that concern it. None: it does not, as far as that is known."""
+    limit = settings.quota.get(way.pool)
+    if limit is not None and way.chips > limit:
+        return Reason(_K.TOO_BIG, (), way.chips, limit, way.pool)
+    for c in about:
+        if c.limit is not None and now < c.until:
+            return Reason(_K.TOO_BIG, (), way.chips, c.limit, c.pool, "", c.until, c.opened_at)
+    return None
+
+
 def _are_rivals(entry: QueueEntry, giver: QueueEntry) -> bool:
     """Return whether a slice that is released may be what the job waits for."""
     way = giver.holds
-    return way is not None and any(n in w.circuits for w in entry.wanted for n in way.circuits)
+    return way is not None and any(
+        w.pool == way.pool or not {*w.circuits}.isdisjoint(way.circuits) for w in entry.wanted
+    )

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from tpujob.api import AllowanceView, OfferView, OpenCircuit, QuotasView, QuotaView
 from tpujob.doctor.quota import QuotaKind, QuotaOverview, kind_of, per_chip
+from tpujob.doctor.quota import chips as allowed
+from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause, Job, Slice
-from tpujob.domain.observations import Circuit
+from tpujob.domain.observations import Circuit, Reason
 from tpujob.domain.text import rfc3339
 from tpujob.errors import TpujobError
 from tpujob.ports import Clock
@@ -100,8 +102,8 @@ def quantile(values: Sequence[float], part: float) -> float | None:
 def open_circuits(circuits: Mapping[str, Circuit], now: float) -> list[OpenCircuit]:
     """Return the circuits by their time of retry, the latest first."""
     views: list[OpenCircuit] = []
-    for name, circuit in sorted(circuits.items(), key=lambda item: (-item[1].until, item[0])):
-        place, hardware, pricing = name.split("/")
+    for _, circuit in sorted(circuits.items(), key=lambda item: (-item[1].until, item[0])):
+        place, hardware, pricing = circuit.pool.split("/")
         views.append(
             OpenCircuit(
                 cause=circuit.cause,
@@ -182,6 +184,22 @@ def quotas_view(looked: Looked, jobs: Iterable[Job], now: float) -> QuotasView:
         unknown=looked.error.message if looked.error else "",
         hint="`tpujob quota` reads it with your own rights." if looked.error else "",
     )
+
+
+def allows(quotas: Quotas, offer: Offer, reason: Reason) -> bool:
+    """Return whether a reading that is newer than the limit in `reason` allows the chips of the offer."""
+    looked = quotas.look() if reason.since is not None else Looked()
+    if looked.found is None or (looked.at or 0.0) <= (reason.since or 0.0):
+        return False
+    kind = kind_of(offer.type, offer.pricing)
+    rows = [row for row in looked.found.rows if _place(row) == (kind, offer.zone)]
+    whole = [
+        row for row in looked.found.rows if _place(row) == (replace(kind, part=""), offer.zone)
+    ]
+    limits = [allowed(row) for row in rows or whole if row["known"]]
+    if not limits:
+        return looked.found.complete
+    return any(limit is None or limit >= reason.count for limit in limits)
 
 
 _Where = tuple[QuotaKind, str]
