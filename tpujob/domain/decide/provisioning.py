@@ -55,7 +55,7 @@ def _present(job: Job, look: Present, seen: Observation, now: float) -> Decision
             return _ready(job, look, now)
         case SliceState.FAILED:
             refused = refuse(
-                job, look.cause or Cause.STOCKOUT, look.detail, now, look.scope, look.limit
+                job, look.cause or Cause.STOCKOUT, look.detail, look.scope, now, look.limit
             )
             return Decision(refused, wake_in=0)
         case SliceState.PREEMPTED:
@@ -88,7 +88,7 @@ def _ready(job: Job, look: Present, now: float) -> Decision:
 
 
 def refuse(
-    job: Job, cause: Cause, error: str, now: float, scope: Scope = "", limit: int | None = None
+    job: Job, cause: Cause, error: str, scope: Scope, now: float, limit: int | None = None
 ) -> Event:
     """Return the event of a refused request: the slice is released; then the job requests another one, or fails."""
     next_try = retry.after(job, cause)
@@ -108,7 +108,7 @@ def refuse(
 
 
 def _give_up(job: Job, cause: Cause, error: str, now: float) -> Decision:
-    return Decision(refuse(job, cause, error, now), wake_in=0)
+    return Decision(refuse(job, cause, error, "", now), wake_in=0)
 
 
 def _others(job: Job) -> list[Offer]:

@@ -151,7 +151,7 @@ def test_the_same_jobs_give_the_same_plan_however_they_are_sorted(
 
 
 def refused(slice: Wanted, until: float) -> dict[str, Circuit]:
-    return {slice.shape: Circuit(Cause.STOCKOUT, 1, NOW - 60, until)}
+    return {slice.shape: Circuit(slice.shape, Cause.STOCKOUT, 1, NOW - 60, until)}
 
 
 def test_while_the_cloud_refuses_a_shape_others_pass_and_none_of_its_own() -> None:
