@@ -12,6 +12,7 @@ from dataclasses import replace
 from math import inf
 
 from tpujob.domain.capacity import circuits
+from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.events import AboutSlice, Event, EventKind
 from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import budget, shared
@@ -210,6 +211,11 @@ class CircuitBreaker:
                 self._circuits = circuits.granted(known, slice)
             else:
                 self._circuits = circuits.refused(known, slice, now)
+
+    def raised(self, offer: Offer) -> None:
+        """Forget the limits that the offer exceeds: the quota has been seen to be larger."""
+        with self._lock:
+            self._circuits = circuits.raised(self._circuits or {}, offer)
 
     def _freed(self, job: Job, name: str, now: float) -> None:
         slice = next((s for s in job.slices if s.name == name and s.ready_at is not None), None)

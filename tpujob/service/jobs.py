@@ -127,7 +127,7 @@ class Jobs:
             settings.process,
         )  # fmt: skip
         self._queue = QueueReader(
-            store, clock, queue, index, self._knowledge, circuits, settings.quotas
+            store, clock, queue, index, self._knowledge, reconciler.breaker, settings.quotas
         )
         self._submission = submission = Submission(
             blobs, ports.copies, clock, site, settings.offered, funds, settings.word

@@ -95,7 +95,7 @@ def _in_queue(
             "request_slice",
             f"it requests {request} {_AFTER[reason.kind]}".rstrip(),
             *(release if reason.kind is ReasonKind.HELD else ()),
-            at=reason.until,
+            at=None if reason.kind is ReasonKind.TOO_BIG else reason.until,
         )
     if under_way := datasets.under_way(job):
         text = f"when {under_way.name} is in {under_way.region}, it requests a slice there"
@@ -153,7 +153,7 @@ _AFTER = {
     ReasonKind.ORDER: "after that",
     ReasonKind.REQUESTED: "when one of those requests is answered",
     ReasonKind.REFUSED: "",
-    ReasonKind.TOO_BIG: "when the project's limit is raised",
+    ReasonKind.TOO_BIG: "once the project may have so many chips",
     ReasonKind.HANDED_ON: "if it does not get that slice",
 }
 

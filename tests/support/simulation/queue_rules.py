@@ -269,7 +269,7 @@ class _Walk:
         named = [
             c.limit
             for c in self._circuits(slice)
-            if c.limit is not None and c.until > self.planned.now and job.since <= c.opened_at
+            if c.limit is not None and c.until > self.planned.now and job.acted_at <= c.opened_at
         ]
         return [limit for limit in (quota, *named) if limit is not None and limit < slice.chips]
 

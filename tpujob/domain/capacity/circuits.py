@@ -77,7 +77,7 @@ def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
     old = circuits.get(name) or Circuit(pool, cause, refusals=0, since=now, until=0.0, chips=size)
     if old.refusals == 0 or slice.requested_at > old.opened_at:
         old = replace(old, refusals=old.refusals + 1, opened_at=now)
-    delay = retry.backoff(retry.POLICIES[cause], old.refusals - 1, seed=f"{name}:{old.refusals}")
+    delay = retry.backoff(retry.POLICIES[cause], old.refusals - 1, seed=f"{pool}:{old.refusals}")
     waited_for = old.until if slice.requested_at < old.asked_at else 0.0
     return {**circuits, name: replace(old, until=max(now + delay, waited_for), what=what)}
 
@@ -131,6 +131,12 @@ def retry_at(target: Offer | Slice, circuits: Circuits) -> float:
     """Return when it may be asked for again; 0: no circuit of it is open."""
     mine = concerning(circuits, names(target), chips(target))
     return max((c.until for c in mine.values()), default=0.0)
+
+
+def raised(circuits: Circuits, target: Offer | Slice) -> dict[str, Circuit]:
+    """Return the circuits after a quota was seen to be large enough for the target."""
+    mine = concerning(circuits, names(target), chips(target))
+    return {name: c for name, c in circuits.items() if name not in mine or c.limit is None}
 
 
 def below_limits(circuits: Circuits) -> dict[str, Circuit]:
@@ -188,6 +194,10 @@ class Wait:
 
 def wait(job: Job, circuits: Circuits) -> Wait | None:
     """Return the wait of the job; None: the cloud has not refused its requests, or no offer is left."""
+    acted_at = max(job.fresh_at, job.queued_at)
+    circuits = {
+        n: c for n, c in circuits.items() if c.limit is None or c.opened_at >= acted_at
+    }  # a person has asked for it again
     tried, left = refusals(job), allowed(job)
     if not tried or not left:
         return None

@@ -42,6 +42,7 @@ class QueueEntry:
     state: State
     since: float  #: when it began to wait: its submission, its resume or its release from a hold
     waiting_since: float  #: when it last had a slice, if that is later: see the function
+    acted_at: float = 0.0  #: when a person last resumed or released it
     share: str = ""
     band: int = 1  #: 0 is the highest
     rank: int = 0
@@ -87,6 +88,7 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
         state=job.state,
         since=_began(job, whole),
         waiting_since=waiting_since(job, whole),
+        acted_at=max(job.fresh_at, job.queued_at, whole.queued_at),
         held_by=job.held_by or whole.held_by,
         not_before=job.spec.not_before,
         wake=job.wake,

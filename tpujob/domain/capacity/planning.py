@@ -407,9 +407,9 @@ class _Walk:
         return self.about[key]
 
     def _too_big(self, entry: QueueEntry, way: Wanted) -> Reason | None:
-        """Return why the slice exceeds the whole quota. A limit that the cloud has named does not hold for a job that
-        was submitted, resumed or released after that."""
-        about = [c for c in self._about(way) if entry.since <= c.opened_at]
+        """Return why the slice exceeds the whole quota. A limit that the cloud has named does not hold for a job that a
+        person has resumed or released after that."""
+        about = [c for c in self._about(way) if entry.acted_at <= c.opened_at]
         return too_big(way, self.settings, about, self.now)
 
     def _over_quota(self, way: Wanted) -> Reason | None:

@@ -104,11 +104,12 @@ def open_circuits(circuits: Mapping[str, Circuit], now: float) -> list[OpenCircu
     views: list[OpenCircuit] = []
     for _, circuit in sorted(circuits.items(), key=lambda item: (-item[1].until, item[0])):
         place, hardware, pricing = circuit.pool.split("/")
+        by_chips = circuit.cause is Cause.QUOTA and circuit.chips > 0
         views.append(
             OpenCircuit(
                 cause=circuit.cause,
                 place=place,
-                what=hardware,
+                what=f"{hardware} ({circuit.chips} chips or more)" if by_chips else hardware,
                 pricing=pricing,
                 refusals=circuit.refusals,
                 since=rfc3339(circuit.since),
@@ -149,8 +150,9 @@ class Quotas:
         self._again_at = 0.0
         self._reading: threading.Thread | None = None
 
-    def look(self) -> Looked:
-        """Return the last reading, and begin another when it is older than `every` seconds. Never raises."""
+    def look(self, *, wait: bool = False) -> Looked:
+        """Return the last reading, and begin another when it is older than `every` seconds. Never raises. `wait`: some
+        seconds for one that begins, even if there is an older one."""
         begun, now = None, self._clock.now()
         with self._lock:
             if now >= self._again_at and not (self._reading and self._reading.is_alive()):
@@ -158,7 +160,7 @@ class Quotas:
                 begun = threading.Thread(target=self._run, name="quota", daemon=True)
                 begun.start()
                 self._reading = begun
-        if begun and self._last.found is None:
+        if begun and (wait or self._last.found is None):
             begun.join(PATIENCE)
         return self._last
 
@@ -188,7 +190,7 @@ def quotas_view(looked: Looked, jobs: Iterable[Job], now: float) -> QuotasView:
 
 def allows(quotas: Quotas, offer: Offer, reason: Reason) -> bool:
     """Return whether a reading that is newer than the limit in `reason` allows the chips of the offer."""
-    looked = quotas.look() if reason.since is not None else Looked()
+    looked = quotas.look(wait=True)
     if looked.found is None or (looked.at or 0.0) <= (reason.since or 0.0):
         return False
     kind = kind_of(offer.type, offer.pricing)

@@ -19,12 +19,13 @@ from tpujob.domain.capacity.waiting_reasons import describe
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import DesiredState, Edge, Job
 from tpujob.domain.money import pace
-from tpujob.domain.observations import Circuit, Order, Place, Reason, ReasonKind
+from tpujob.domain.observations import Order, Place, Reason, ReasonKind
 from tpujob.domain.progress import job_progress
 from tpujob.domain.spec import JobSpec, elements
 from tpujob.domain.spec.queue import BANDS
 from tpujob.domain.text import many, rfc3339
 from tpujob.engine import Queue
+from tpujob.engine.spending import CircuitBreaker
 from tpujob.errors import BadRequest, BadSpec, IllegalInState, NotFound
 from tpujob.ports import Clock, Store
 from tpujob.service.authorization import find_job
@@ -49,10 +50,10 @@ class QueueReader:
         queue: Queue,
         index: JobIndex,
         knowledge: RuntimeReader,
-        circuits: Callable[[], Mapping[str, Circuit]],
+        breaker: CircuitBreaker,
         quotas: Quotas | None,
     ) -> None:
-        self._circuits, self._quotas = circuits, quotas
+        self._breaker, self._quotas = breaker, quotas
         self._store, self._clock, self._queue = store, clock, queue
         self._index, self._knowledge = index, knowledge
 
@@ -212,13 +213,15 @@ class QueueReader:
         """Raises BadSpec if every offer exceeds the quota. A limit that the cloud has named counts for a day, unless a
         newer reading of the quota allows more."""
         reasons: list[tuple[Offer, Reason]] = []
-        settings, known, now = self._queue.settings, self._circuits(), self._clock.now()
+        settings, known, now = self._queue.settings, self._breaker.circuits(), self._clock.now()
         for offer in offers:
             way = wanted(offer.type, offer.zone, offer.pricing, offer.tpu_slices)
             about = circuits.concerning(known, way.circuits, way.chips)
             reason = too_big(way, settings, about.values(), now)
-            if reason is None or (self._quotas and allows(self._quotas, offer, reason)):
-                return
+            if reason is None:
+                return None
+            if self._quotas and reason.since is not None and allows(self._quotas, offer, reason):
+                return self._breaker.raised(offer)
             reasons.append((offer, reason))
         texts = [f"{offer.type}: {describe(reason)}" for offer, reason in reasons]
         raise BadSpec(f"tpu.type: {'; '.join(dict.fromkeys(texts))}", hint=_MORE)

@@ -81,6 +81,7 @@ def lab(seed: int) -> Lab:
             held_by=pick(["", "", "", "ada"]),
             not_before=pick([None, None, NOW - 3, NOW + 60]),
             hand_on=of_slices.random() < 0.8,
+            acted_at=of_slices.choice([0.0, 0.0, since]),
             edges=pick([(), (), (), *((Edge(job, "success"),) for job in ENDS)]),
             **common,
         )
@@ -410,7 +411,7 @@ BUGS: dict[str, tuple[Callable[[], Patch], str]] = {
     ),
     "a limit holds after a person has asked again": (
         lambda: walk(
-            "_too_big", lambda real, self, one, way: real(self, replace(one, since=0.0), way)
+            "_too_big", lambda real, self, one, way: real(self, replace(one, acted_at=0.0), way)
         ),
         "which does not hold",
     ),
