@@ -330,7 +330,8 @@ class _Walk:
         """Return whether a job may request nothing, and waits for the quota of that pool."""
         place = self.planned.plan.places[job.id]
         kinds = {reason.kind for reason in place.reasons}
-        return not place.ask and _K.QUOTA in kinds and pool in {way.pool for way in job.wanted}
+        waits = not kinds.isdisjoint((_K.QUOTA, _K.REFUSED))
+        return not place.ask and waits and pool in {way.pool for way in job.wanted}
 
     def _close(self, job: QueueEntry, slice: Wanted, reason: Reason) -> None:
         """Note the shapes and pools that no later job may request now."""

@@ -42,6 +42,11 @@ def key(target: Offer | Slice, cause: Cause, scope: Scope = "") -> str:
     return f"{place}/{accelerators.find(target.type).generation}{one_host}/{target.pricing}"
 
 
+def key_of_limit(pool: str) -> str:
+    """Return the key of the circuit of what exceeds a quota."""
+    return f"{pool}/limit"
+
+
 def chips(target: Offer | Slice) -> int:
     return accelerators.find(target.type).chips * target.tpu_slices
 
@@ -70,7 +75,7 @@ def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
     what = f"{number}{slice.type} {slice.pricing} in {slice.zone}"
     if limit is not None:
         above = Circuit(pool, cause, 1, now, now + RAISED, now, 0.0, limit + 1, what, limit)
-        circuits = {**circuits, f"{pool}/limit": above}
+        circuits = {**circuits, key_of_limit(pool): above}
         if size > limit:
             return circuits
     name = f"{pool}/{size}"

@@ -194,14 +194,10 @@ def allows(quotas: Quotas, offer: Offer, reason: Reason) -> bool:
     if looked.found is None or (looked.at or 0.0) <= (reason.since or 0.0):
         return False
     kind = kind_of(offer.type, offer.pricing)
-    rows = [row for row in looked.found.rows if _place(row) == (kind, offer.zone)]
-    whole = [
-        row for row in looked.found.rows if _place(row) == (replace(kind, part=""), offer.zone)
-    ]
-    limits = [allowed(row) for row in rows or whole if row["known"]]
-    if not limits:
-        return looked.found.complete
-    return any(limit is None or limit >= reason.count for limit in limits)
+    by_place = {_place(row): row for row in looked.found.rows if row["known"]}
+    row = by_place.get((kind, offer.zone)) or by_place.get((replace(kind, part=""), offer.zone))
+    limit = allowed(row) if row else 0
+    return (row is None and looked.found.complete) or limit is None or limit >= reason.count
 
 
 _Where = tuple[QuotaKind, str]

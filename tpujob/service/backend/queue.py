@@ -11,7 +11,6 @@ from tpujob.api import OrderView, OwnerUsage, PlaceView, QueueRow, QueueView, Re
 from tpujob.doctor.zones import QUOTA_PAGE
 from tpujob.domain import access
 from tpujob.domain.access import Principal
-from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.entries import waiting_since, wanted
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.capacity.planning import too_big
@@ -212,18 +211,17 @@ class QueueReader:
     def _check_sizes(self, offers: Sequence[Offer]) -> None:
         """Raises BadSpec if every offer exceeds the quota. A limit that the cloud has named counts for a day, unless a
         newer reading of the quota allows more."""
-        reasons: list[tuple[Offer, Reason]] = []
+        texts: list[str] = []
         settings, known, now = self._queue.settings, self._breaker.circuits(), self._clock.now()
         for offer in offers:
             way = wanted(offer.type, offer.zone, offer.pricing, offer.tpu_slices)
-            about = circuits.concerning(known, way.circuits, way.chips)
-            reason = too_big(way, settings, about.values(), now)
-            if reason is None:
-                return None
-            if self._quotas and reason.since is not None and allows(self._quotas, offer, reason):
-                return self._breaker.raised(offer)
-            reasons.append((offer, reason))
-        texts = [f"{offer.type}: {describe(reason)}" for offer, reason in reasons]
+            above = too_big(way, settings, known, now)
+            if not above:
+                return
+            if self._quotas and all(r.since and allows(self._quotas, offer, r) for r in above):
+                self._breaker.raised(offer)
+                return
+            texts.append(f"{offer.type}: {describe(above[0])}")
         raise BadSpec(f"tpu.type: {'; '.join(dict.fromkeys(texts))}", hint=_MORE)
 
     def edges(self, caller: Principal, spec: JobSpec) -> tuple[Edge, ...]:
