@@ -35,7 +35,8 @@ class Budgets:
                 self.broken("I14", job.id, text)
         short = job.then is State.FAILED and job.cause is Cause.BUDGET
         remaining = limit - self._spent(job) - _burn(before) * OUT / 3600
-        if short and before.then is None and remaining > self._excuse(job):
+        timed = job.spec.max_time is not None  # it may have run for that long
+        if short and not timed and before.then is None and remaining > self._excuse(job):
             text = f"stopped after ${self._spent(job):.2f} of ${limit:.2f}"
             self.broken("I14", job.id, text)
         if job.state.final:
