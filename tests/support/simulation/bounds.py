@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.support.simulation.play import Play
 
 LOOK = 20.0  #: seconds between looks at the ledger
+UNREAD = 300.0  #: seconds until a job is looked at whose record can be read again
 SETTLED = 60.0  #: seconds after an outage or a restart
 #: a slice that is ready and runs nothing: the longest wait for a launch, and what ends it, with faults all along
 IDLE = 3 * HOUR
@@ -79,10 +80,16 @@ class Bounds:
             return
         ours = {m.name: m for m in self.world.machines.values() if m.ours}
         self._orphans(ours, now)
+        unread = {job for job in self.jobs if self.play.store.is_damaged(job, UNREAD)}
         for machine in ours.values():
-            self._idle(machine, now)
+            if machine.job not in unread:
+                self._idle(machine, now)
         for job in list(self.jobs.values()):
-            if not job.state.final:
+            if job.id in unread:
+                self.budgets.unread[job.id] += LOOK
+                for what in ("L2", "L3"):
+                    self._ages.pop((what, job.id), None)
+            elif not job.state.final:
                 self._job(job, now)
         for rule, job_id, holds, text in self.queue.overdue():
             if self._age(rule, job_id, holds, NOTICED * self._patience):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ class Budgets:
     def __init__(self, world: World, jobs: Mapping[str, Job], broken: Broken) -> None:
         self.world, self.jobs, self.broken = world, jobs, broken
         self.blind = 0.0  #: seconds in which no backend could act
+        self.unread = Counter[str]()  #: seconds in which a job's record could not be read
 
     def committed(self, before: Job, job: Job, event: Event) -> None:
         limit = _limit(job)
@@ -53,7 +55,7 @@ class Budgets:
     def _excuse(self, job: Job) -> float:
         """Return the amount that may be billed before the backend can know."""
         dearest = max((slice_.usd_per_hour or 0.0 for slice_ in job.slices), default=0.0)
-        return dearest * (SLACK + self.blind) / 3600
+        return dearest * (SLACK + self.blind + self.unread[job.id]) / 3600
 
     def _spent(self, job: Job) -> float:
         """Return the amount that the cloud billed: each slice from ready to gone, whether observed or not."""
