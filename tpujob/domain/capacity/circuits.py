@@ -99,10 +99,11 @@ def asked(circuits: Circuits, target: Offer | Slice, now: float) -> dict[str, Ci
     answer will concern it. That is not so of smaller requests: a larger one says nothing of them if it is refused."""
     size, result = chips(target), dict(circuits)
     for name, c in concerning(circuits, names(target), size).items():
-        if c.until <= now:
-            own = name if c.limit is not None else f"{c.pool}/{size}"
-            least = c.chips if c.limit is not None else size
-            result[own] = replace(c, until=now + PROBE, asked_at=now, chips=least)
+        own = f"{c.pool}/{size}"
+        if c.until <= now and (c.chips == size or c.limit is not None):
+            result[name] = replace(c, until=now + PROBE, asked_at=now)
+        elif c.until <= now and own not in circuits:
+            result[own] = replace(c, until=now + PROBE, asked_at=now, chips=size)
     return result
 
 

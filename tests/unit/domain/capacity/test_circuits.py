@@ -190,6 +190,17 @@ def test_a_large_request_that_is_under_way_does_not_make_small_ones_wait_for_its
     assert capacity.retry_at(V4, asked) == opens + PROBE
 
 
+def test_a_large_request_keeps_the_count_of_its_own_refusals() -> None:
+    large = replace(V4, type="v4-32")
+    circuits = capacity.refused({}, replace(limited("v4-8", 48), refused_limit=None), NOW - 900)
+    for k in range(4):
+        again = replace(limited("v4-32", 48, NOW + k), refused_limit=None)
+        circuits = capacity.refused(circuits, again, NOW + k + 0.5)
+    opens = capacity.retry_at(large, circuits)
+    asked = capacity.asked(circuits, large, opens)
+    assert sorted(c.refusals for c in asked.values()) == [1, 4]
+
+
 def waiting_job(*slices: Slice, wake: float = NOW) -> Job:
     return replace(job_in(State.QUEUED), spec=V6E, slices=slices, wake=wake)
 
