@@ -61,7 +61,9 @@ class Monitor:
         self.removed_jobs: set[str] = set()
         self.seen: dict[tuple[str, str], SliceSeen] = {}  #: (backend, slice) -> its last look
         self.calls: dict[str, list[float]] = {}
-        self.clocks_wrong_until = 0.0  #: some backend's
+        #: some backend's; until then and a little longer actions are not checked against leases, whose times are those
+        #: of the clock that is wrong, and after that the sums of times are not checked
+        self.clocks_wrong_until = 0.0
         self.unread: Callable[[str, float], bool] = lambda job, ago: False
         self.leases: dict[str, Lease] = {}  #: job -> its newest lease
         self.budgets = Budgets(play.world, self.jobs, self.broken)
@@ -171,7 +173,9 @@ class Monitor:
         self._accounted(job)
 
     def _accounted(self, job: Job) -> None:
-        """X2: the parts of a job's time and money add up to the whole."""
+        """X2: the parts of a job's time and money add up to the whole, but for what a wrong clock has written."""
+        if self.clocks_wrong_until:
+            return
         try:
             if not job.spec.is_group:  # whose time is that of its elements
                 assert_covers(job, self.sim.now, slack=4.0)

@@ -173,6 +173,7 @@ class Play:
             )
             self.sim.note(f"the clock of {process.name} jumps by {wrong:.0f} s for {lasts:.0f} s")
             process.skew += wrong
+            self.monitor.budgets.blind += abs(wrong)
 
             def correct() -> None:
                 process.skew -= wrong

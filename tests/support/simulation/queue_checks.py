@@ -245,6 +245,7 @@ class QueueChecks:
         ]
         for noun, holders, limit, chips in rows:
             seen = [(o, h) for o, h in holders if o is own or not self._unseen(name, o.id)]
+            seen = [(o, h) for o, h in seen if o is own or not self.unread(o.id, AGAIN)]
             count = sum(h.chips if chips else 1 for _, h in seen)
             if limit is not None and count > limit:
                 ids = ", ".join(o.id for o, _ in seen)
