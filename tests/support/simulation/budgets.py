@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from tests.support.simulation.world import World
 
 #: seconds for which the way out is kept paid for (`stop_grace` is the usual one), and those for which a new slice is
-OUT, WORTH = 60 + 30 + 120, 300
+DELETION = 120
+OUT, WORTH = 60 + 30 + DELETION, 300
 #: seconds by which clocks differ, and until a slice that is ready was looked at
 SLACK = 20.0
 
@@ -55,7 +56,16 @@ class Budgets:
     def _excuse(self, job: Job) -> float:
         """Return the amount that may be billed before the backend can know."""
         dearest = max((slice_.usd_per_hour or 0.0 for slice_ in job.slices), default=0.0)
-        return dearest * (SLACK + self.blind + self.unread[job.id]) / 3600
+        return self._stuck(job) + dearest * (SLACK + self.blind + self.unread[job.id]) / 3600
+
+    def _stuck(self, job: Job) -> float:
+        """Return the cost of deletions that took longer than a budget reserves for one."""
+        now, total = self.world.sim.now, 0.0
+        for slice_ in job.slices:
+            if slice_.delete_asked_at is not None:
+                took = (slice_.gone_at or now) - slice_.delete_asked_at
+                total += (slice_.usd_per_hour or 0.0) * max(0.0, took - DELETION) / 3600
+        return total
 
     def _spent(self, job: Job) -> float:
         """Return the amount that the cloud billed: each slice from ready to gone, whether observed or not."""
