@@ -97,7 +97,7 @@ class OpenCircuit(TypedDict):
 
     cause: str  #: STOCKOUT or QUOTA
     place: str  #: a zone, or a region where a quota holds there
-    what: str  #: a type; for a quota, a generation
+    what: str  #: a type; for a quota, a generation and the least chips that are refused
     pricing: str
     refusals: int  #: in a row
     since: str

@@ -130,6 +130,7 @@ class Slice:
     gone_at: float | None = None  #: confirmed gone; billing ends here
     refused: Cause | None = None  #: cause with which the cloud refused the request
     refused_scope: Scope = ""  #: scope of that refusal
+    refused_limit: int | None = None  #: of the quota, in its own unit; None: unknown
     condemned_at: float | None = None
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
     tpu_slices: int = 1  #: number of TPU slices; more than one: Multislice

@@ -98,7 +98,7 @@ class Actor:
                 return Made(self._groups.make(job, action.first, action.count))
             self._do(job, action, lease)
         except Refused as error:
-            return Denied(Cause(error.cause), str(error), error.scope)
+            return Denied(Cause(error.cause), str(error), error.scope, error.limit)
         except HostKeyChanged as error:
             return Denied(Cause.BAD_HOST, str(error))
         except (Transient, NotFound) as error:

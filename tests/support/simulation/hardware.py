@@ -9,6 +9,8 @@ from tpujob.domain.model import Accusation, Cause, Job, Slice, Suspect
 #: seconds: the first wait after a refusal, what it grows to, and how long one that asks is waited for
 BACKOFF = {Cause.STOCKOUT: (15.0, 600.0), Cause.QUOTA: (60.0, 900.0)}
 PROBE = 120.0
+#: refusals that only a person's resume ends
+FOR_GOOD = (Cause.PERMISSION, Cause.BAD_SPEC)
 
 
 class Offers:
@@ -24,18 +26,23 @@ class Offers:
         slice = job.slice or before.slice
         if slice is None:
             return
-        key = (backend, f"{slice.zone}/{slice.type}")
+        key = (backend, f"{slice.zone}/{slice.type}/{slice.tpu_slices}")
         if event.kind is EventKind.SLICE_REQUESTED:
             self._asked(key, job, slice, event.at)
+            for old in before.slices:
+                same = (old.zone, old.type) == (slice.zone, slice.type)
+                if same and old.refused in FOR_GOOD and old.requested_at >= before.fresh_at:
+                    text = f"{slice.type} was refused in {slice.zone} for good, as {old.refused}"
+                    self.broken("I8", job.id, f"{text}, and is requested again")
         elif isinstance(event.payload, ReleaseStarted) and event.payload.refused is Cause.STOCKOUT:
             self._refused(key, slice, event.at)
 
     def granted(self, backend: str, slice: Slice) -> None:
-        self.refused.pop((backend, f"{slice.zone}/{slice.type}"), None)
+        self.refused.pop((backend, f"{slice.zone}/{slice.type}/{slice.tpu_slices}"), None)
 
     def answered(self, backend: str, slice: Slice) -> None:
         """Let other jobs request the offer again: this backend's request is answered."""
-        refusal = self.refused.get((backend, f"{slice.zone}/{slice.type}"))
+        refusal = self.refused.get((backend, f"{slice.zone}/{slice.type}/{slice.tpu_slices}"))
         if refusal:
             refusal[2] = 0.0
 

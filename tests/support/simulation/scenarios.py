@@ -651,6 +651,11 @@ SCENARIOS: Mapping[str, Scenario] = {
             late=_SUCCEEDED
         ),
         Scenario("a sweep after a sweep", queue.next_sweep, more={"array": 5}),
+        Scenario(
+            "requeued with a budget, and handed on", queue.requeued_twice, ends=_FAILED, work=_LONG,
+            budget=5.0, queue=queue.ONE_AT_A_TIME,
+        ),
+        Scenario("a sweep is held", queue.group_is_held, more=queue.SWEEP),
         Scenario("others wait", queue.others_wait, queue=queue.ONE_AT_A_TIME),
         Scenario("kept, and given back", nothing, queue=queue.KEPT),
         Scenario("kept, and handed on", queue.comes_late, queue=queue.KEPT, backends=2),

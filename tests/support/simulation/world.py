@@ -38,7 +38,7 @@ class World:
         self.stirred: Callable[[str], None] = lambda job: None  #: called with each job that changes
         #: seconds of work that a job may have
         self.lengths_of: Callable[[str], tuple[int, ...]] = lambda job: effects.profile.lengths
-        self.fate = sim.random("fate")
+        self.fate, self.refusals = sim.random("fate"), sim.random("refusals")
         self.cloud_outage = Outage(sim, effects, "cloud_outage", longest=1500)
         self.scarce: dict[str, float] = {}  #: zone, or region for a quota -> until
         stock = sim.random("stock")
@@ -79,7 +79,10 @@ class World:
     def refusal(self, slice: Slice) -> str:
         """Return STOCKOUT or QUOTA while one of them is in force; else an empty text."""
         now = self.sim.now
-        if self.scarce.get(slice.zone, 0.0) > now or len(self.free[slice.zone]) < 2:
+        if (
+            self.scarce.get(slice.zone, 0.0) > now
+            or len(self.free[slice.zone]) < 2 * slice.tpu_slices
+        ):
             return "STOCKOUT"
         return "QUOTA" if self.scarce.get(f"quota {region_of(slice.zone)}", 0.0) > now else ""
 
