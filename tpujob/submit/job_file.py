@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tpujob.config import files
 from tpujob.domain.host.plan import options
 from tpujob.domain.spec import FROM_FILE, JobSpec, elements, jobspec, yaml
-from tpujob.domain.spec.group import value_text
 from tpujob.domain.text import clean
 from tpujob.errors import BadSpec
 from tpujob.submit.import_plan import job_name
@@ -49,13 +48,14 @@ def _apply_setting(keys: dict[str, Any], text: str) -> None:
         raise BadSpec(f"--set {text}: must be KEY=VALUE", hint="Such as --set run.args.lr=1e-3.")
     # a command may have commas and braces; an empty text is a value, too
     is_text = path == "run.command" or not written.strip()
-    values = [written] if is_text else yaml.load(f"values: [{written}]", "--set").data["values"]
+    values = [written] if is_text else _values(written, as_written=parents == ["run", "env"])
     if len(values) != 1:
         if parents not in (["run", "args"], ["run", "env"]):
             raise BadSpec(
                 f"--set {path}: only keys below run.args and run.env take several values",
                 hint="Put text with a comma into quotes.",
             )
+        values = _values(written, as_written=True)
         keys["matrix"] = {**(keys["matrix"] or {}), key: values}
         values = [f"{{{key}}}"]
     parent = keys
@@ -63,7 +63,12 @@ def _apply_setting(keys: dict[str, Any], text: str) -> None:
         if not isinstance(parent.get(part), dict):  # `jobspec.parse` reports what is wrong
             parent[part] = {}
         parent = parent[part]
-    parent[key] = value_text(values[0]) if parents == ["run", "env"] else values[0]
+    parent[key] = values[0]
+
+
+def _values(written: str, *, as_written: bool) -> list[Any]:
+    paths = [("values", yaml.EACH)] if as_written else []
+    return yaml.load(f"values: [{written}]", "--set", paths).data["values"]
 
 
 def prepare(keys: dict[str, Any], file: Path) -> JobSpec:
