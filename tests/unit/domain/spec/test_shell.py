@@ -34,7 +34,7 @@ COMMANDS = (
     "cat <<'EOF' >/dev/null\nit's\nEOF\nprintf '<%s>' {x} end",
     "f() { printf '<%s>' \"$1\" end; }; f {x}",
     "# {x}\nprintf '<%s>' end",
-    "printf '<%s>' ${A:-it} "${A:-it}" $((1 << 2)) {x} end",
+    "printf '<%s>' ${A:-it} \"${A:-it}\" $((1 << 2)) {x} end",
 )
 #: the name stands where another reading of the value would follow
 REFUSED = (
