@@ -148,7 +148,7 @@ def command_line(spec: JobSpec) -> str:
 def _argv(spec: JobSpec) -> list[str]:
     """Return the program as a list of arguments, so that no user's text becomes part of another argument."""
     if spec.run.command is not None:
-        return ["bash", "-c", spec.run.command]
+        return ["bash", "-o", "pipefail", "-c", spec.run.command]
     return ["python3", "-m", f"workloads.{spec.run.workload}", *options(spec)]
 
 
