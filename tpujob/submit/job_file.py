@@ -6,7 +6,7 @@ import importlib
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +16,7 @@ from tpujob.domain.spec import FROM_FILE, JobSpec, elements, jobspec, yaml
 from tpujob.domain.text import clean
 from tpujob.errors import BadSpec
 from tpujob.submit.import_plan import job_name
+from tpujob.submit.program import missing_script
 
 if TYPE_CHECKING:
     from tpujob.submit.archive import Bundle
@@ -94,17 +95,27 @@ def name_of(program: str) -> str:
 def _folder_of_data(source: str, file: Path) -> str:
     """Return the source of a folder relative to the job file: machine and full path. Raise BadSpec if it is missing."""
     path = (file.parent / source).resolve()
-    if not path.exists():
-        raise BadSpec(
-            f"{file}: data: {path} is not there", hint="Write the path relative to the job file."
-        )
+    if not path.is_dir():
+        problem = "is a file; data is a folder" if path.exists() else "is not there"
+        raise BadSpec(f"{file}: data: {path} {problem}", hint=_path_hint(source))
     return f"{FILE}{socket.gethostname()}{path}"
+
+
+def _path_hint(path: str) -> str:
+    as_it_is = " `~` and variables are not replaced." if path.startswith("~") or "$" in path else ""
+    return f"Write the path relative to the job file.{as_it_is}"
 
 
 def _check_code(spec: JobSpec, file: Path) -> None:
     """Raise BadSpec if the folder to ship, or the file of its environment, is missing. Without a folder, warn of a file
     of the command that is on this machine only."""
     if spec.code is None:
+        missing = missing_script(spec.run.command or "", lambda _: False)
+        if missing and missing.certain and not _may_bring_files(spec):
+            raise BadSpec(
+                f"{file}: run.command: {missing.path} will not be on the hosts, as no code is shipped",
+                hint="`code: .` ships the folder of the job file (tpujob run: --code .).",
+            )
         words = (word for word in (spec.run.command or "").split() if not word.startswith("/"))
         if local := next((word for word in words if os.path.isfile(file.parent / word)), None):
             warn(f"{local} is not shipped: ship its folder with `code: .` (tpujob run: --code .)")
@@ -113,7 +124,7 @@ def _check_code(spec: JobSpec, file: Path) -> None:
     if not folder.is_dir():
         raise BadSpec(
             f"{file}: code: {folder} is not a folder",
-            hint="Write the path relative to the job file.",
+            hint=_path_hint(spec.code),
         )
     if spec.env is None or spec.env.kind not in FROM_FILE:
         return
@@ -128,6 +139,31 @@ def _check_code(spec: JobSpec, file: Path) -> None:
             f"env.{spec.env.kind}: {spec.env.source} does not name jax, which {spec.run.workload} needs; "
             "without `env` it brings its own"
         )
+
+
+def _may_bring_files(spec: JobSpec) -> bool:
+    """Return whether something besides the code may put a script where the program starts."""
+    return bool(spec.setup or spec.data or spec.mounts or (spec.env and spec.env.docker))
+
+
+def _check_script(spec: JobSpec, file: Path, folder: Path, names: Collection[str]) -> None:
+    """Raise BadSpec if the command runs a script that the shipped files lack; warn if something else may bring it."""
+
+    def is_shipped(path: str) -> bool:
+        paths = {path, os.path.relpath(os.path.realpath(folder / path), os.path.realpath(folder))}
+        return "." in paths or any(
+            n in paths or n.startswith(tuple(p + "/" for p in paths)) for n in names
+        )
+
+    missing = missing_script(spec.run.command or "", is_shipped)
+    if missing is None:
+        return
+    there = os.path.lexists(folder / missing.path)
+    why = "which git or .tpujobignore excludes" if there else f"which is not in {folder}"
+    text = f"{file}: run.command: {missing.path}, {why}, will not be on the hosts"
+    if missing.certain and not _may_bring_files(spec):
+        raise BadSpec(text, hint="Correct its path, which is relative to the folder of `code`.")
+    warn(f"{text}, unless the job itself makes it")
 
 
 def _check_arguments(spec: JobSpec, file: Path) -> None:
@@ -161,12 +197,15 @@ def naming_file(file: Path, ask: Callable[[], T]) -> T:
 
 
 def pack_code(spec: JobSpec, file: Path, *, allow_keys: bool) -> Bundle | None:
-    """Return the bundle of the folder to ship; None: the job has none. Raise the errors of `archive.pack`."""
+    """Return the bundle of the folder to ship; None: the job has none. Raise the errors of `archive.pack`, and BadSpec
+    for a command that runs a script which is not in it."""
     if spec.code is None:
         return None
     from tpujob.submit.archive import pack
 
-    bundle = pack(file.parent / spec.code, allow_keys=allow_keys)
+    folder = file.parent / spec.code
+    bundle = pack(folder, allow_keys=allow_keys)
+    _check_script(spec, file, folder, bundle.files)
     for warning in bundle.warnings:
         warn(f"code: {clean(warning)}")
     return bundle

@@ -52,6 +52,7 @@ def _plan(
             **_megascale(context),
             **data.variables(job),
             **group_variables(job),
+            **code_variables(job),
         },
         "context": {
             name: getattr(context, name)
@@ -88,6 +89,13 @@ def group_variables(job: Job) -> dict[str, str]:
         return {}
     params = {f"TPUJOB_PARAM_{name.upper()}": value for name, value in job.params.items()}
     return {"TPUJOB_INDEX": str(job.index), "TPUJOB_COUNT": str(job.group_size), **params}
+
+
+def code_variables(job: Job) -> dict[str, str]:
+    """Return the variables that name the commit of the code, and whether its files differ from it."""
+    if job.code is None:
+        return {}
+    return {"TPUJOB_COMMIT": job.code.commit, "TPUJOB_DIRTY": str(int(job.code.dirty))}
 
 
 def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> ProgramContext:
