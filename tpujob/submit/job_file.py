@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
+import shlex
 import socket
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CHECKED = 100  #: number of a group's elements whose arguments are checked
+#: a key that only SkyPilot's files have
+_SKYPILOT = r"(?m)^(?:resources|file_mounts|workdir|num_nodes|envs|service|config|experimental):"
 FILE = "file://"  #: prefix of a data source that is a folder, followed by its machine
 
 
@@ -34,11 +38,28 @@ def warn(text: str) -> None:
 
 def read(file: Path, name: str, *, cross_region: bool, values: Sequence[str] = ()) -> JobSpec:
     """Return the spec in the file, changed by the options of the command line. `values`: those of `--set`."""
-    keys = jobspec.dump(jobspec.load(files.read(file), str(file)))
+    text = files.read(file)
+    try:
+        keys = jobspec.dump(jobspec.load(text, str(file)))
+    except BadSpec:
+        _refuse_other_tools(text, file)
+        raise
     keys["tpu"]["allow_cross_region"] |= cross_region
     for value in values:
         _apply_setting(keys, value)
     return prepare({**keys, "name": name or keys["name"]}, file)
+
+
+def _refuse_other_tools(text: str, file: Path) -> None:
+    """Raise BadSpec with the way to import a file of Slurm or SkyPilot."""
+    if re.search(r"(?m)^#SBATCH\b", text):
+        raise BadSpec(
+            f"{file}: is a script of Slurm, not a job file",
+            hint="Write its commands into `run.command` of a job file; `tpujob import` reads files of SkyPilot and jobman.",
+        )
+    if re.search(_SKYPILOT, text) and not re.search(r"(?m)^tpu:", text):
+        hint = f"`tpujob import skypilot {shlex.quote(str(file))}` makes a job file of it."
+        raise BadSpec(f"{file}: is a task of SkyPilot, not a job file", hint=hint)
 
 
 def _apply_setting(keys: dict[str, Any], text: str) -> None:
@@ -98,6 +119,8 @@ def _folder_of_data(source: str, file: Path) -> str:
     if not path.is_dir():
         problem = "is a file; data is a folder" if path.exists() else "is not there"
         raise BadSpec(f"{file}: data: {path} {problem}", hint=_path_hint(source))
+    if not any(files for _, _, files in os.walk(path)):
+        raise BadSpec(f"{file}: data: there is no file in {path}")
     return f"{FILE}{socket.gethostname()}{path}"
 
 
@@ -159,7 +182,7 @@ def _check_script(spec: JobSpec, file: Path, folder: Path, names: Collection[str
     if missing is None:
         return
     there = os.path.lexists(folder / missing.path)
-    why = "which git or .tpujobignore excludes" if there else f"which is not in {folder}"
+    why = "which git or .tpujobignore excludes" if there else "which is not in the folder of `code`"
     text = f"{file}: run.command: {missing.path}, {why}, will not be on the hosts"
     if missing.certain and not _may_bring_files(spec):
         raise BadSpec(text, hint="Correct its path, which is relative to the folder of `code`.")

@@ -137,21 +137,26 @@ def submit(spec: JobSpec, options: SubmitOptions) -> int:
     api = connect()
     plan = job_file.naming_file(options.file, lambda: api.plan(spec_fields))
     if options.dry_run:
-        _dry_run(api, spec_fields, plan, as_json=options.as_json)
+        _dry_run(api, spec_fields, plan, options.file, as_json=options.as_json)
     if refused := plan.get("refused"):  # before the code is shipped
         raise BadSpec(f"{options.file}: {refused[0]['message']}", hint=refused[0]["hint"])
     bundle = job_file.pack_code(spec, options.file, allow_keys=options.allow_keys)
     if bundle:
         shipped = f"code: {many(len(bundle.files), 'file')}, {amount_of_bytes(bundle.size)}"
         note(f"{shipped}, without what git ignores" if bundle.by_git else shipped)
+    to_bring = [source for source in plan.get("data", ()) if source["to_bring"]]
     if options.dry_run:
+        if to_bring:
+            from tpujob.cli.commands.data.sync import check_sources
+
+            check_sources(to_bring)
         return 0
     for warning in plan["warnings"]:
         note(f"warning: {clean(warning)}")
-    if any(source["to_bring"] for source in plan.get("data", ())):
+    if to_bring:
         from tpujob.cli.commands.data.sync import upload_sources
 
-        upload_sources(plan.get("data", ()))
+        upload_sources(to_bring)
     price = plan["usd_per_hour"]
     key = options.key or secrets.token_hex(12)
     unsure = "The job may have been submitted. This command does not submit it twice:"
@@ -212,7 +217,9 @@ def _zone_and_price(spec: JobSpec, type: str, prices: PriceList) -> tuple[str, f
     return next(iter(zones), ""), None
 
 
-def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: bool) -> None:
+def _dry_run(
+    api: JobsApi, spec: dict[str, Any], plan: PlanView, file: Path, *, as_json: bool
+) -> None:
     """Print the plan and an estimate of the cost; a backend that is too old gives no estimate."""
     estimate: EstimateView | None = None
     with contextlib.suppress(NotFound):
@@ -226,6 +233,8 @@ def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: boo
         from tpujob.cli.commands.cost.estimate_page import estimate_page
 
         say("\n" + estimate_page(estimate, screen.columns, color=screen.color))
+        if any("--" in text for text in (estimate["length"], *estimate["unknown"])):
+            say(f"The options above are those of `tpujob cost estimate {file}`.")
 
 
 WITHOUT_BAR = 1024 * 1024  #: bytes of a bundle that is uploaded without a bar

@@ -131,6 +131,8 @@ def one_of(names: Iterable[str], kind: str) -> Checked[str]:
     allowed = tuple(names)
 
     def check(value: Any) -> str:
+        if not isinstance(value, str) and len(allowed) < 10:
+            raise ValueError(f"must be one of {', '.join(allowed)}, not {describe(value)}")
         word = _text(value, 10_000)
         if word in allowed:
             return word
