@@ -400,6 +400,7 @@ def _end_attempt(job: Job, at: float, end: End) -> Job:
         unreached=end.unreached,
         idle=end.idle,
         detail=end.detail,
+        last_error=end.last_error,
     )
 
 

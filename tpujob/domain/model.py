@@ -253,6 +253,8 @@ class Attempt:
     ignored: Ignored | None = None  #: the largest stored count; None: every report was accepted
     #: `message` with the text of the error, which only the owner may read; empty: no such text
     detail: str = ""
+    #: an error in the last lines of a program that ended with 0; None: there is none
+    last_error: Proof | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +274,7 @@ class End:
     idle: float | None = None
     running_at: float | None = None  #: None: stored already, or the program did not run
     detail: str = ""
+    last_error: Proof | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def _refuse_other_tools(text: str, file: Path) -> None:
     if re.search(r"(?m)^#SBATCH\b", text):
         raise BadSpec(
             f"{file}: is a script of Slurm, not a job file",
-            hint="Write its commands into `run.command` of a job file; `tpujob import` reads files of SkyPilot and jobman.",
+            hint="Write its commands into `run.command`. `tpujob import` reads files of SkyPilot and jobman.",
         )
     if re.search(_SKYPILOT, text) and not re.search(r"(?m)^tpu:", text):
         hint = f"`tpujob import skypilot {shlex.quote(str(file))}` makes a job file of it."
