@@ -23,7 +23,7 @@ def test_a_command_becomes_a_job(tpujob: Tpujob, api: ScriptedJobs) -> None:
 
 def test_one_word_is_shell_and_options_are_of_create(tpujob: Tpujob, api: ScriptedJobs) -> None:
     words = ("run", "--type", "v4-8", "--dry-run", "--json")
-    assert tpujob(*words, "--", "./run.sh").json["spec"]["name"] == "run"
+    assert tpujob(*words, "--", "/opt/run.sh").json["spec"]["name"] == "run"
     command = "make prepare && ./go --json"
     spec = tpujob(*words, "--name", "mine", "--", command).json["spec"]
     assert (spec["name"], spec["run"]["command"]) == ("mine", command)

@@ -114,6 +114,7 @@ def _row(job: Job, runtime: RuntimeInfo, now: float, mine: bool, part: int) -> J
                 for command in coming["commands"][:_COMMANDS]
             ],
         ),
+        "last_error": job.state is State.SUCCEEDED and bool(job.attempt and job.attempt.last_error),
         "preemptions": sum(past.cause is Cause.PREEMPTED for past in job.attempts),
         "steps_per_s": rate,
         "left_s": pace.seconds_left(has, rate),
