@@ -137,7 +137,7 @@ def submit(spec: JobSpec, options: SubmitOptions) -> int:
     api = connect()
     plan = job_file.naming_file(options.file, lambda: api.plan(spec_fields))
     if options.dry_run:
-        _dry_run(api, spec_fields, plan, options.file, as_json=options.as_json)
+        _dry_run(api, spec_fields, plan, as_json=options.as_json)
     if refused := plan.get("refused"):  # before the code is shipped
         raise BadSpec(f"{options.file}: {refused[0]['message']}", hint=refused[0]["hint"])
     bundle = job_file.pack_code(spec, options.file, allow_keys=options.allow_keys)
@@ -217,9 +217,7 @@ def _zone_and_price(spec: JobSpec, type: str, prices: PriceList) -> tuple[str, f
     return next(iter(zones), ""), None
 
 
-def _dry_run(
-    api: JobsApi, spec: dict[str, Any], plan: PlanView, file: Path, *, as_json: bool
-) -> None:
+def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: bool) -> None:
     """Print the plan and an estimate of the cost; a backend that is too old gives no estimate."""
     estimate: EstimateView | None = None
     with contextlib.suppress(NotFound):
@@ -234,7 +232,7 @@ def _dry_run(
 
         say("\n" + estimate_page(estimate, screen.columns, color=screen.color))
         if any("--" in text for text in (estimate["length"], *estimate["unknown"])):
-            say(f"The options above are those of `tpujob cost estimate {file}`.")
+            say("These options are those of `tpujob cost estimate FILE`.")
 
 
 WITHOUT_BAR = 1024 * 1024  #: bytes of a bundle that is uploaded without a bar
