@@ -10,7 +10,7 @@ from tpujob.domain.spec import group
 from tpujob.domain.spec.fields import value_text
 from tpujob.domain.spec.group import INDEX, Row
 from tpujob.domain.spec.jobspec import JobSpec
-from tpujob.domain.spec.shell import BRACES, WORD, fill, places
+from tpujob.domain.spec.shell import BRACES, WORD, fill, placeholders
 from tpujob.domain.spec.yaml import plain
 
 
@@ -67,7 +67,7 @@ def warnings(spec: JobSpec) -> list[str]:
         for name in spec.matrix or ()
         if spec.run.workload and name not in names
     )
-    words = dict.fromkeys(p.name for p in places(spec.run.command or "") if p.quoting == WORD)
+    words = dict.fromkeys(p.name for p in placeholders(spec.run.command or "") if p.quoting == WORD)
     split = (
         f"{{{name}}} is one word of the command, also with the value {value[:60]!r}; "
         f"$TPUJOB_PARAM_{name.upper()} without quotes becomes several words, or none"

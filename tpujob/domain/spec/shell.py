@@ -33,7 +33,7 @@ _COMMANDS, _BACKTICK, _BRACE, _BRACKET, _ARITHMETIC = ")", "`", "}", "]", "))"
 _OPENERS = {"${": _BRACE, "$[": _BRACKET, "$(": _COMMANDS}
 
 
-class Place(NamedTuple):
+class Placeholder(NamedTuple):
     start: int
     end: int
     name: str
@@ -44,14 +44,14 @@ def fill(command: str, values: Mapping[str, str]) -> str:
     """Return the command with the values of the names in braces. Raise ValueError for a value that cannot be kept as
     one word where it stands."""
     parts, at = list[str](), 0
-    for place in places(command):
+    for place in placeholders(command):
         if place.name in values:
             parts += [command[at : place.start], _quoted(place, values[place.name])]
             at = place.end
     return "".join([*parts, command[at:]])
 
 
-def _quoted(place: Place, value: str) -> str:
+def _quoted(place: Placeholder, value: str) -> str:
     if place.quoting == WORD:
         return shlex.quote(value)
     if place.quoting == DOUBLE:
@@ -71,9 +71,9 @@ def _quoted(place: Place, value: str) -> str:
 
 
 @lru_cache(64)
-def places(command: str) -> tuple[Place, ...]:
+def placeholders(command: str) -> tuple[Placeholder, ...]:
     """Return the names in braces in the order of the text, each with the quoting around it."""
-    return tuple(_Reading(command).places())
+    return tuple(_Reading(command).placeholders())
 
 
 class _Reading:
@@ -82,14 +82,14 @@ class _Reading:
     def __init__(self, command: str) -> None:
         self._text = command
         self._matches = {match.start(): match for match in BRACES.finditer(command)}
-        self._places: list[Place] = []
+        self._placeholders: list[Placeholder] = []
         self._open: list[str] = []
         #: delimiters of here-documents that begin at the next line, and whether tabs may precede them
         self._heredocs: list[tuple[str, bool]] = []
         self._unclear = False
         self._line = 0  #: the end of the line before this line of commands
 
-    def places(self) -> list[Place]:
+    def placeholders(self) -> list[Placeholder]:
         at = 0
         while at < len(self._text):
             at = self._next(at)
@@ -102,7 +102,7 @@ class _Reading:
             or unbalanced
             or _EVALUATION.search(self._text)
         )
-        return [place._replace(quoting=UNSURE) if unsure else place for place in self._places]
+        return [place._replace(quoting=UNSURE) if unsure else place for place in self._placeholders]
 
     def _next(self, at: int) -> int:
         """Read one token and return the position after it."""
@@ -196,5 +196,5 @@ class _Reading:
         inner = quoting != COMMENT and _INNER_SHELL.search(self._text, self._line, start)
         if inner or not {_BACKTICK, _BRACE, _BRACKET, _ARITHMETIC}.isdisjoint(self._open):
             quoting = UNSURE
-        self._places.append(Place(start, match.end(), match[1], quoting))
+        self._placeholders.append(Placeholder(start, match.end(), match[1], quoting))
         return match.end()
