@@ -105,6 +105,7 @@ class HostReport:
     physical: str = ""  #: the physical machine; empty: unknown
     #: versions by name: python, jax, jaxlib, libtpu
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
+    last_error: str = ""  #: an error in the last lines of a program that ended with 0
     #: last lines before a failure or a stall; read only when a decision needs them
     evidence: tuple[str, ...] = ()
     seq: int = 0  #: increases with each report of a host
