@@ -26,6 +26,7 @@ from tpujob.protocol.report import (
     VERSIONS,
     AgentCause,
     MaintenanceDocument,
+    OutputsDocument,
     Phase,
     ReportDocument,
     UnreachedDocument,
@@ -34,7 +35,8 @@ from tpujob.protocol.report import (
 
 __all__ = [
     "JOB_LABEL", "LABEL", "MAINTENANCE", "NOTICES", "OWNER_LABEL", "PREEMPTED", "VERSIONS", "AgentCause",
-    "EnvironmentOrder", "MaintenanceDocument", "MountOrder", "Phase", "Plan", "PreflightOrder", "ReportDocument",
+    "EnvironmentOrder", "MaintenanceDocument", "MountOrder", "OutputsDocument", "Phase", "Plan", "PreflightOrder",
+    "ReportDocument",
     "StageOrder", "StallRule", "UnreachedDocument", "VerdictDocument", "WatchPatterns", "check_plan", "limits", "paths",
     "signing",
 ]  # fmt: skip

@@ -11,12 +11,19 @@ import os
 import threading
 import time
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional
+from typing import Any, Callable, Deque, Dict, List, Optional
 
 from tpujob.agent.base import parse_json
 from tpujob.protocol import ReportDocument
 from tpujob.protocol.limits import MAX_METRICS
-from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES, Cell, SeriesDocument
+from tpujob.protocol.report import (
+    MAX_CHECKPOINTS,
+    MAX_NAMES,
+    MAX_ROWS,
+    MAX_SERIES,
+    Cell,
+    SeriesDocument,
+)
 
 LONGEST_EVENT = 64 * 1024  #: bytes
 MAX_NAME = 60  #: characters of the name of a metric or a phase
@@ -31,6 +38,7 @@ class ProgressReader:
         self.facts: ReportDocument = {"metrics": {}}
         self.held = False  #: a checkpoint counts only once `confirm` is called
         self.newest_checkpoint: Any = None  #: the newest that the program reported
+        self._pending: Deque[Any] = deque(maxlen=KEPT)  #: reported, and not counted yet
         self._checkpoints: Deque[Any] = deque(maxlen=KEPT)
         self.nonfinite = False  #: the newest reported loss was not finite
         self.signs = 0  #: phases, steps and checkpoints so far
@@ -53,15 +61,21 @@ class ProgressReader:
         for line in filter(None, lines):
             self._process_event(line)
 
-    def confirm(self, checkpoint: Any) -> None:
-        """Count this checkpoint, which is in the bucket now."""
-        if checkpoint is not None and checkpoint != self.facts.get("checkpoint"):
-            self._count_checkpoint(checkpoint)
+    def confirm(self, checkpoint: Any, is_incomplete: Callable[[Any], bool]) -> None:
+        """Count this checkpoint, which is in the bucket now, after those reported before it that are complete there."""
+        if checkpoint is None or checkpoint == self.facts.get("checkpoint"):
+            return
+        while checkpoint in self._pending:
+            earlier = self._pending.popleft()
+            if earlier != checkpoint and not is_incomplete(earlier):
+                self._count_checkpoint(earlier)
+        self._count_checkpoint(checkpoint)
 
     def facts_before(self, step: Any) -> ReportDocument:
         """Return the facts with the newest checkpoint before `step`: later ones may have wrong numbers."""
         good = [checkpoint for checkpoint in self._checkpoints if checkpoint < step]
-        return {**self.facts, "checkpoint": good[-1] if good else None}
+        newest = good[-1] if good else None
+        return {**self.facts, "checkpoint": newest, "checkpoints": good[-MAX_CHECKPOINTS:]}
 
     def read_output(self, steps: Dict[str, int], first_step: Optional[int]) -> None:
         """Take the steps that patterns matched in the output, by the pattern's name."""
@@ -83,11 +97,14 @@ class ProgressReader:
         self.newest_checkpoint = step
         if not self.held:
             self._count_checkpoint(step)
+        elif not self.nonfinite:
+            self._pending.append(step)
 
     def _count_checkpoint(self, step: Any) -> None:
         self.facts["checkpoint"] = step
         if step is not None:
             self._checkpoints.append(step)
+            self.facts["checkpoints"] = [*self._checkpoints][-MAX_CHECKPOINTS:]
 
     def _process_event(self, line: bytes) -> None:
         event, facts = parse_json(line), self.facts
