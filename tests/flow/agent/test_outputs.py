@@ -444,7 +444,7 @@ import os, pathlib, time
 folder = pathlib.Path("ckpt"); folder.mkdir(exist_ok=True)
 found = sorted(int(p.name) for p in folder.iterdir())
 print("resumed from", found[-1] if found else 0, flush=True)
-if os.environ["TPUJOB_HOST"] == "0":
+if os.environ["NUMBER"] == "0":
     for step in (1, 2):
         (folder / str(step)).write_text("weights"); print("saved", step, flush=True)
 else:
@@ -462,7 +462,7 @@ def test_every_host_gets_the_files_of_host_0(host: Host, shared: bool) -> None:
         own = ["ckpt"] if number == 0 or not shared else []
         host.start(
             ["python3", "-c", ON_HOST_0],
-            attempt=attempt, host=number, watch=watch, env={"TPUJOB_HOST": str(number), **env},
+            attempt=attempt, host=number, watch=watch, env={"NUMBER": str(number), **env},
             outputs=own, shared_outputs=["ckpt"] if shared else [],
         )  # fmt: skip
 
