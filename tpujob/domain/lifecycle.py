@@ -37,6 +37,7 @@ from tpujob.domain.events import (
     SliceReady,
     SliceReceived,
     SliceRequested,
+    Warned,
     Watched,
 )
 from tpujob.domain.model import (
@@ -72,6 +73,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     (_S.PREPARING, _E.ATTEMPT_RUNNING): _S.RUNNING,
     **{(s, _E.PROGRESSED): s for s in (_S.RUNNING, _S.HOLDING)},
     **{(s, kind): s for s in _WITH_PROGRAM for kind in (_E.WATCHED, _E.REPORTS_IGNORED)},
+    (_S.RUNNING, _E.WARNED): _S.RUNNING,
     **{(s, _E.ATTEMPT_ENDED): _S.RELEASING for s in (*_WITH_PROGRAM, _S.HOLDING)},
     **{(s, _E.ATTEMPT_RETRIED): _S.PREPARING for s in _WITH_PROGRAM},
     **{(s, _E.ATTEMPT_CONDEMNED): _S.QUEUED for s in _WITH_PROGRAM},
@@ -158,6 +160,7 @@ _QUIET = frozenset(
         _E.PROGRESSED,
         _E.WATCHED,
         _E.REPORTS_IGNORED,
+        _E.WARNED,
         _E.CONDEMNED_STOPPED,
         _E.DELETE_ASKED,
         _E.SLICE_GONE,
@@ -207,6 +210,8 @@ def _folded(job: Job, event: Event) -> Job:
             return _change_attempt(job, watch=watch)
         case ReportsIgnored(ignored):
             return _change_attempt(job, ignored=ignored)
+        case Warned(warnings):
+            return _change_attempt(job, warnings=warnings)
         case AttemptEnded(end, then, budget):
             return _leaving(_end_attempt(job, at, end), then, end.cause, budget, reason)
         case AttemptRepeated(end, delay, budget):
@@ -400,6 +405,7 @@ def _end_attempt(job: Job, at: float, end: End) -> Job:
         unreached=end.unreached,
         idle=end.idle,
         detail=end.detail,
+        warnings=end.warnings or job.attempt.warnings,
     )
 
 

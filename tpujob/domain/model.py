@@ -72,6 +72,7 @@ class Cause(StrEnum):
     TPU_BUSY = "TPU_BUSY"
     BAD_HOST = "BAD_HOST"
     NONFINITE = "NONFINITE"
+    OUTPUTS = "OUTPUTS"  #: the program ended with 0, and its outputs could not be saved
     HANG = "HANG"
     CRASH = "CRASH"
     LOST_CONTACT = "LOST_CONTACT"
@@ -149,7 +150,10 @@ class Progress:
     steps: int | None = None  #: last step of the whole training, if the program reports it
     loss: float | None = None
     phase: str = ""
-    checkpoint: int | None = None  #: newest committed step
+    #: newest committed step; of several hosts: that every host has which saves
+    checkpoint: int | None = None
+    #: a newer one, which only some of these hosts have reported
+    partial_checkpoint: int | None = None
     resumed_from: int | None = None
     first_step: int | None = None  #: first step of this attempt
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -221,6 +225,27 @@ class Ignored:
 
 
 @dataclass(frozen=True, slots=True)
+class UnevenStart:
+    """Two hosts of an attempt that began differently: from other steps, or with and without files of `outputs`."""
+
+    ahead: int  #: number of the host
+    step: int | None  #: that it resumed from; 0: the beginning; None: unknown
+    behind: int
+    behind_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Warnings:
+    """What a person should know of an attempt although it continues. `failures/warnings.py` has the sentences."""
+
+    uneven: UnevenStart | None = None
+    left_out: int = 0  #: files of `outputs` that cannot be kept, on all hosts
+    empty: tuple[
+        str, ...
+    ] = ()  #: folders of `outputs` without a file, although there should be one
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One start of the program on one slice. `outcome` and `cause` do not change once set, but for an attempt that its
     user or a budget stopped: it may prove to have succeeded before."""
@@ -251,6 +276,7 @@ class Attempt:
     idle: float | None = None  #: seconds without progress, if it ended in a hang
     watch: Watch | None = None  #: the newest; None: every host has always reported
     ignored: Ignored | None = None  #: the largest stored count; None: every report was accepted
+    warnings: Warnings = Warnings()
     #: `message` with the text of the error, which only the owner may read; empty: no such text
     detail: str = ""
 
@@ -272,6 +298,7 @@ class End:
     idle: float | None = None
     running_at: float | None = None  #: None: stored already, or the program did not run
     detail: str = ""
+    warnings: Warnings | None = None  #: None: no host has reported
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Literal, NamedTuple, Optional, Tuple, TypedD
 from tpujob.protocol import limits, signing
 
 MAX_CHECKPOINTS = 32  #: newest checkpoints in a report
+MAX_EMPTY = 3  #: names of empty folders in a report
 
 #: the keys of `ReportDocument.versions`
 VERSIONS = ("python", "jax", "jaxlib", "libtpu")
@@ -69,7 +70,7 @@ class OutputsDocument(TypedDict):
 
     restored: int  #: files of an earlier attempt that the host got before its program
     left_out: int  #: files that the bucket cannot have; the log names them
-    #: folders without a file after a checkpoint, or at the end of the program; at most 3
+    #: folders without a file after a checkpoint, or at the end of the program; at most MAX_EMPTY
     empty: List[str]
 
 

@@ -52,6 +52,7 @@ from tpujob.agent.storage import (
 )
 from tpujob.agent.upload.output_list import Content, OutputList
 from tpujob.protocol import OutputsDocument
+from tpujob.protocol.report import MAX_EMPTY
 
 THREADS = 8  #: parallel downloads
 EVERY = 300.0  #: seconds between two polls for new files, without a new checkpoint
@@ -62,7 +63,7 @@ RETRY = 5.0  #: seconds between two tries for a checkpoint, and at the end
 BATCH = 256 * 1024**2  #: bytes that are hashed, listed and uploaded together
 NOT_FOUND = 404  #: HTTP status
 PART = ".tpujob-part-"  #: prefix of incomplete downloads, which are never uploaded
-SHOWN = 3  #: most names in a line of the log, and in a report
+SHOWN = 3  #: most names in a line of the log
 LONGEST_SHOWN = 120  #: characters of a name there
 LONGEST_NAME = 1024  #: bytes of an object's name
 #: errors of this process or its host, not of a file
@@ -291,7 +292,7 @@ class Outputs:
 
     def facts(self) -> OutputsDocument:
         """Return the facts for the report."""
-        empty = [_shortened(folder) for folder in self._empty[:SHOWN]]
+        empty = self._empty[:MAX_EMPTY]
         return {"restored": self.restored, "left_out": len(self._left_out), "empty": empty}
 
     def freeze(self, frozen: bool) -> None:
@@ -379,8 +380,11 @@ class Outputs:
             for name, version in files.items()
             if version != self._saved.get(name)
         ]
-        deleted = self._list.contents.keys() - files.keys()
-        deleted = {n for n in deleted if left_out.keys().isdisjoint((n, *_parents(n)))}
+        deleted = [
+            name
+            for name in self._list.contents
+            if name not in files and left_out.keys().isdisjoint((name, *_parents(name)))
+        ]
         for name in deleted:
             self._list.expect(name, None)
         batch: List[_Change] = []

@@ -50,6 +50,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
     return [
         ("Now", words.reason(job)),
         ("Trouble", words.trouble(job)),
+        ("Warning", "; ".join(job.get("warnings", ()))),
         ("Ignored", words.ignored(job)),
         ("Upcoming", words.maintenance(job, now)),
         ("Next", words.what_next(job, now)),
@@ -214,6 +215,7 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Answer", capacity["said"] if (capacity := job.get("capacity")) else ""),
         ("Swap", words.condemned(job)),
         ("Trouble", words.trouble(job)),
+        ("Warning", "; ".join(job.get("warnings", ()))),
         ("Upcoming", words.maintenance(job, now)),
     ]
     if (job["state"] == "running" and job["attempts"]) or job["step"] is not None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from tpujob.domain.failures.evidence import ending, proof
 from tpujob.domain.model import Cause, End, Outcome, Progress, Proof
 from tpujob.domain.observations import HostReport
+from tpujob.domain.progress import common_checkpoint
 from tpujob.protocol import MAINTENANCE
 from workloads.contract import DONE, Exit
 
@@ -42,7 +43,9 @@ def saved_words(reports: Sequence[HostReport]) -> str:
     saved = [p.checkpoint for p in steps if p.checkpoint is not None]
     by_itself = any(r.exit_code in (Exit.DONE, Exit.INTERRUPTED) for r in reports)
     began = [] if by_itself else [p.resumed_from for p in steps if p.resumed_from is not None]
-    newest = max(saved or began, default=None)
+    if saved and min(saved) != max(saved):
+        return f"the hosts saved different steps, {min(saved)} to {max(saved)}"
+    newest = common_checkpoint(reports) if saved else min(began, default=None)
     if newest is None:
         return ""
     reached = max(p.step or 0 for p in steps)

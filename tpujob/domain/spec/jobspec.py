@@ -75,7 +75,7 @@ def _folder(value: Any) -> str:
 
 
 def _only_host_0(value: Any) -> int | None:
-    if value is None or (value == 0 and not isinstance(value, bool)):
+    if value is None or (type(value) is int and value == 0):
         return value
     raise ValueError(f"must be 0: host 0 can save for all hosts, not {describe(value)}")
 
