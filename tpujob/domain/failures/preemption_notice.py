@@ -43,7 +43,7 @@ def saved_words(reports: Sequence[HostReport]) -> str:
     saved = [p.checkpoint for p in steps if p.checkpoint is not None]
     by_itself = any(r.exit_code in (Exit.DONE, Exit.INTERRUPTED) for r in reports)
     began = [] if by_itself else [p.resumed_from for p in steps if p.resumed_from is not None]
-    if saved and min(saved) != max(saved):
+    if by_itself and saved and min(saved) != max(saved):
         return f"the hosts saved different steps, {min(saved)} to {max(saved)}"
     newest = common_checkpoint(reports) if saved else min(began, default=None)
     if newest is None:
