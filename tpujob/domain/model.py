@@ -240,9 +240,9 @@ class Warnings:
 
     uneven: UnevenStart | None = None
     left_out: int = 0  #: files of `outputs` that cannot be kept, on all hosts
-    empty: tuple[
-        str, ...
-    ] = ()  #: folders of `outputs` without a file, although there should be one
+    #: folders of `outputs` without a file although there should be one: on all hosts, or on some after a checkpoint
+    empty: tuple[str, ...] = ()
+    partly: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

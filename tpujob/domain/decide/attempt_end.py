@@ -6,7 +6,7 @@ from dataclasses import replace
 from tpujob.domain.events import AttemptEnded, AttemptRepeated, Event, EventKind
 from tpujob.domain.failures import nonfinite, retry, warnings
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import Cause, End, Job, Progress, State, Warnings
+from tpujob.domain.model import Cause, End, Job, Progress, State
 from tpujob.domain.observations import HostReport
 from tpujob.domain.progress import common_checkpoint
 from tpujob.protocol import Phase
@@ -22,8 +22,9 @@ def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -
     end = replace(end, progress=progress, physical=machines(job, reports), running_at=began)
     warned = ""
     if reports and job.attempt:
-        end = replace(end, warnings=warnings.warnings_of(reports, job.spec.outputs))
-        new = warnings.new_sentences(job.attempt.warnings, end.warnings or Warnings())
+        stored, fresh = job.attempt.warnings, warnings.warnings_of(reports, job.spec.outputs)
+        end = replace(end, warnings=replace(fresh, partly=fresh.partly or stored.partly))
+        new = warnings.new_sentences(stored, fresh)
         warned = "".join(f"; {text}" for text in new)
     if end.cause is None:
         text = f"attempt {number(job)} succeeded: {end.message}{warned}"

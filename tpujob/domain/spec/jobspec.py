@@ -80,7 +80,7 @@ def _only_host_0(value: Any) -> int | None:
     raise ValueError(f"must be 0: host 0 can save for all hosts, not {describe(value)}")
 
 
-class Output(SpecPart):
+class KeptFolder(SpecPart):
     """A folder that the bucket keeps."""
 
     folder: Annotated[str, Checked(_folder, kinds.schema_of(_INSIDE))] = Field(
@@ -100,7 +100,7 @@ def _outputs(value: Any) -> Any:
     return tuple({"folder": entry} if isinstance(entry, str) else entry for entry in entries)
 
 
-def _check_nesting(outputs: tuple[Output, ...]) -> tuple[Output, ...]:
+def _check_nesting(outputs: tuple[KeptFolder, ...]) -> tuple[KeptFolder, ...]:
     """Return the outputs without doubles. Raise ValueError if a folder is in another, or has two kinds of `from`."""
     outputs = tuple(dict.fromkeys(outputs))
     folders = sorted(output.folder for output in outputs)
@@ -112,11 +112,11 @@ def _check_nesting(outputs: tuple[Output, ...]) -> tuple[Output, ...]:
     return outputs
 
 
-_ONE = Output.model_json_schema() | {"required": ["folder"]}
+_ONE = KeptFolder.model_json_schema() | {"required": ["folder"]}
 _FOLDER = kinds.schema_of(_INSIDE)
 _MANY = {"type": "array", "maxItems": kinds.MAX_ITEMS, "items": {"anyOf": [_FOLDER, _ONE]}}
 Outputs = Annotated[
-    tuple[Output, ...],
+    tuple[KeptFolder, ...],
     Checked(_outputs, {"anyOf": [_FOLDER, _ONE, _MANY]}),
     AfterValidator(_check_nesting),
 ]
