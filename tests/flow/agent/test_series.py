@@ -81,6 +81,27 @@ def test_a_loss_of_any_size_is_read(tmp_path: Path, loss: str, is_nonfinite: boo
     assert reader.facts["loss"] is None, "a report cannot have it"
 
 
+def test_checkpoints_count_in_order_once_the_bucket_has_them(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    reader = ProgressReader(str(path))
+    reader.held = True
+
+    def tell(*steps: int) -> None:
+        with path.open("a") as file:
+            file.writelines(f'{{"kind": "checkpoint", "step": {step}}}\n' for step in steps)
+        reader.look()
+
+    tell(10, 20, 30)
+    assert "checkpoint" not in reader.facts
+    reader.confirm(20, lambda step: step == 10)
+    assert (reader.facts["checkpoint"], reader.facts["checkpoints"]) == (20, [20])
+    tell(*range(40, 900, 10))
+    reader.confirm(880, lambda _: False)
+    assert reader.facts["checkpoint"] == 880
+    assert reader.facts["checkpoints"] == [*range(570, 890, 10)], "30 is among those before"
+    assert reader.facts_before(700)["checkpoints"] == [*range(380, 700, 10)]
+
+
 def test_a_report_has_curves_and_evidence(host: Host) -> None:
     steps = """for n in 1 2 3; do
         echo '{"kind": "step", "step": '$n', "loss": 0.'$n'}' >> $TPUJOB_OUT/events.jsonl
