@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress
 from tpujob.domain.observations import HostReport
-from tpujob.protocol.report import MAX_CHECKPOINTS
+from tpujob.protocol.limits import MAX_CHECKPOINTS
 
 _NONFINITE = (Cause.BAD_HOST, Cause.NONFINITE)
 
@@ -100,6 +100,13 @@ def began_from(attempt: Attempt) -> int | None:
         return attempt.progress.resumed_from or 0
     first = attempt.progress.first_step
     return None if first is None else max(0, first - 1)
+
+
+def origin(of_host: Progress) -> int | None:
+    """Return the step that a host resumed from; 0: the beginning. None: unknown."""
+    if of_host.resumed_from is None and of_host.first_step in (0, 1):
+        return 0
+    return of_host.resumed_from
 
 
 def resume_before(job: Job) -> int:

@@ -14,9 +14,6 @@ from typing import Any, Dict, List, Literal, NamedTuple, Optional, Tuple, TypedD
 
 from tpujob.protocol import limits, signing
 
-MAX_CHECKPOINTS = 32  #: newest checkpoints in a report
-MAX_EMPTY = 3  #: names of empty folders in a report
-
 #: the keys of `ReportDocument.versions`
 VERSIONS = ("python", "jax", "jaxlib", "libtpu")
 

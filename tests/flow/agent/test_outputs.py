@@ -428,6 +428,8 @@ def test_a_folder_without_a_file_after_a_checkpoint_is_noted_and_keeps_none(rig:
         assert rig.outputs.finish(0, complete=True) == ""
     assert rig.notes == ["outputs: empty after checkpoint 7: out"]
     assert (rig.outputs.checkpoint, rig.outputs.facts()["empty"]) == (None, ["out"])
+    rig.save("7")
+    assert rig.outputs.checkpoint == 7, "its files came late"
     rig.outputs.note_checkpoint(8)
     rig.save("8")
     assert (rig.outputs.checkpoint, rig.outputs.facts()["empty"]) == (8, [])

@@ -53,7 +53,7 @@ from tpujob.agent.storage import (
 from tpujob.agent.upload.output_list import Content, OutputList
 from tpujob.lib.threads import start_loop
 from tpujob.protocol import OutputsDocument
-from tpujob.protocol.report import MAX_EMPTY
+from tpujob.protocol.limits import MAX_EMPTY
 
 THREADS = 8  #: parallel downloads
 EVERY = 300.0  #: seconds between two polls for new files, without a new checkpoint
@@ -130,7 +130,7 @@ class Outputs:
         self.checkpoint: Optional[int] = None  #: the newest checkpoint that the bucket has
         self._frozen = False
         self._wake: Optional[Wake] = None
-        self._judged: Any = None  #: the newest checkpoint whose files were looked for
+        self._incomplete: Any = None  #: the newest checkpoint of which a file was left out
         self._complete = False  #: the program has ended as it should
         self._logged_error = ""
 
@@ -344,7 +344,7 @@ class Outputs:
             if not complete:
                 return "outputs changed while they were sent to the bucket"
             self._note_empty(checkpoint)
-            if checkpoint not in (self.checkpoint, self._judged):
+            if checkpoint != self.checkpoint:
                 self._judge(checkpoint)
             return ""
 
@@ -361,11 +361,11 @@ class Outputs:
 
     def _judge(self, checkpoint: Any) -> None:
         """Count a checkpoint whose files the bucket has."""
-        self._judged = checkpoint
         if self.lacks(checkpoint):
-            self._note(
-                "outputs: checkpoint %s is not complete: files of it are left out" % checkpoint
-            )
+            if checkpoint != self._incomplete:
+                text = "outputs: checkpoint %s is not complete: files of it are left out"
+                self._note(text % checkpoint)
+            self._incomplete = checkpoint
         elif self._files:
             self.checkpoint, self._left_out_before = checkpoint, self._left_out
             if self._wake is not None:

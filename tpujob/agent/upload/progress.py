@@ -15,15 +15,8 @@ from typing import Any, Callable, Deque, Dict, List, Optional
 
 from tpujob.agent.base import parse_json
 from tpujob.protocol import ReportDocument
-from tpujob.protocol.limits import MAX_METRICS
-from tpujob.protocol.report import (
-    MAX_CHECKPOINTS,
-    MAX_NAMES,
-    MAX_ROWS,
-    MAX_SERIES,
-    Cell,
-    SeriesDocument,
-)
+from tpujob.protocol.limits import MAX_CHECKPOINTS, MAX_METRICS
+from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES, Cell, SeriesDocument
 
 LONGEST_EVENT = 64 * 1024  #: bytes
 MAX_NAME = 60  #: characters of the name of a metric or a phase

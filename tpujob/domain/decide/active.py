@@ -23,17 +23,7 @@ from tpujob.domain.events import (
 )
 from tpujob.domain.failures import preemption_notice, stall, triage, warnings
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import (
-    Cause,
-    DesiredState,
-    End,
-    Job,
-    Outcome,
-    Progress,
-    Proof,
-    State,
-    Warnings,
-)
+from tpujob.domain.model import Cause, DesiredState, End, Job, Outcome, Progress, Proof, State
 from tpujob.domain.observations import Absent, HostReport, Observation, Present, SliceState, Unknown
 from tpujob.domain.progress import steps_made_again
 from tpujob.domain.text import duration, list_hosts, many
@@ -278,11 +268,11 @@ def _ignored(job: Job, seen: Observation, now: float) -> Decision | None:
 
 def _warned(job: Job, reports: Sequence[HostReport], now: float) -> Decision | None:
     """Store new warnings, or that earlier ones are over."""
-    stored = job.attempt.warnings if job.attempt else Warnings()
     fresh = warnings.warnings_of(reports, job.spec.outputs)
-    if not warnings.worth_storing(stored, fresh):
+    if job.attempt is None or not warnings.worth_storing(job.attempt.warnings, fresh):
         return None
-    text = "; ".join(warnings.new_sentences(stored, fresh)) or "an earlier warning is over"
+    new = warnings.new_sentences(job.attempt.warnings, fresh)
+    text = "; ".join(new) or "an earlier warning is over"
     return Decision(event(job, _E.WARNED, now, text, Warned(fresh)), wake_in=1)
 
 

@@ -8,7 +8,7 @@ from tpujob.domain.failures import nonfinite, retry, warnings
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, End, Job, Progress, State
 from tpujob.domain.observations import HostReport
-from tpujob.domain.progress import common_checkpoint
+from tpujob.domain.progress import common_checkpoint, origin
 from tpujob.protocol import Phase
 
 _E = EventKind
@@ -76,7 +76,8 @@ def best_progress(reports: Sequence[HostReport], bad_step: int | None = None) ->
     first = min(reports, key=lambda r: r.host).progress
     stepping = [r.progress for r in reports if r.progress.step is not None]
     behind = min(stepping, key=lambda p: p.step or 0, default=first)
-    began = [p.resumed_from for p in stepping or [first] if p.resumed_from is not None]
+    resumed = any(r.progress.resumed_from for r in reports)
+    began = [step for r in reports if resumed and (step := origin(r.progress)) is not None]
     common = common_checkpoint(reports, bad_step)
     newest = max((r.progress.checkpoint or 0 for r in reports), default=0)
     return Progress(

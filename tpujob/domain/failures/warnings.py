@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from tpujob.domain.model import UnevenStart, Warnings
 from tpujob.domain.observations import HostReport
+from tpujob.domain.progress import origin
 from tpujob.domain.spec.jobspec import KeptFolder
 from tpujob.domain.text import many
 from tpujob.protocol import Phase
@@ -36,7 +37,7 @@ def _uneven_start(reports: Sequence[HostReport]) -> UnevenStart | None:
     """Return two hosts that began differently. None: all began alike, or that is not known yet."""
     if all(r.progress.step is None for r in reports):
         return None
-    known = {r.host: step for r in reports if (step := _began(r)) is not None}
+    known = {r.host: step for r in reports if (step := origin(r.progress)) is not None}
     if known and min(known.values()) != max(known.values()):
         ahead, behind = max(known, key=lambda h: known[h]), min(known, key=lambda h: known[h])
         return UnevenStart(ahead, known[ahead], behind, known[behind])
@@ -47,14 +48,6 @@ def _uneven_start(reports: Sequence[HostReport]) -> UnevenStart | None:
     if alike or not having or not without:
         return None
     return UnevenStart(having[0], known.get(having[0]), without[0], known.get(without[0]))
-
-
-def _began(report: HostReport) -> int | None:
-    """Return the step that a host resumed from; 0: the beginning. None: unknown."""
-    progress = report.progress
-    if progress.resumed_from is None and progress.first_step in (0, 1):
-        return 0
-    return progress.resumed_from
 
 
 def sentences(warnings: Warnings) -> Iterator[str]:

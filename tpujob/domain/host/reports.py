@@ -22,7 +22,7 @@ from tpujob.protocol import (
     paths,
     signing,
 )
-from tpujob.protocol.report import MAX_CHECKPOINTS, MAX_EMPTY
+from tpujob.protocol.limits import MAX_CHECKPOINTS, MAX_EMPTY
 from workloads.contract import Blame
 
 #: a phase or notice that may require a decision, or the phases or notices of all hosts in an object of an old agent

@@ -153,6 +153,10 @@ def test_of_hosts_that_resumed_from_different_steps_the_earliest_counts() -> Non
         report(1, progress=at(300, resumed_from=253)),
     )
     assert attempt_end.best_progress(reports).resumed_from == 253
+    lone = (report(0, progress=at(300, resumed_from=254)), report(1, progress=at(40, first_step=1)))
+    assert attempt_end.best_progress(lone).resumed_from == 0
+    fresh = (report(0, progress=at(30, first_step=1)), report(1, progress=at(30, first_step=1)))
+    assert attempt_end.best_progress(fresh).resumed_from is None
 
 
 # A request -----------------------------------------------------------------------------------------------------------
