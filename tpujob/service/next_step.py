@@ -220,6 +220,9 @@ def goes_on(job: Job, has: JobProgress) -> str:
     where = _from_checkpoint(has)
     if where or not job.attempts:
         return f"resumes{where}" if where else "starts it again"
+    empty = job.attempts[-1].warnings.empty
+    if any(output.folder not in empty for output in job.spec.outputs):
+        return "starts again with the files that `outputs` has kept; it has reported no checkpoint"
     return f"starts again{' from step 1' if has.step else ''}: no checkpoint is known"
 
 
