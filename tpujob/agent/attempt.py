@@ -142,7 +142,9 @@ class HostAttempt:
             self.supervision.poll()
         if self.outputs is not None:
             self.outputs.freeze(self.is_nonfinite())
-            self.progress.confirm(self.outputs.note_checkpoint(self.progress.newest_checkpoint))
+            kept = self.outputs.note_checkpoint(self.progress.newest_checkpoint)
+            self.progress.confirm(kept, self.outputs.lacks)
+            self.reporter.update({"outputs": self.outputs.facts()})
         self._process_notice()
         self.reporter.update({"maintenance": self.notices.upcoming})
         verdict = self.state["verdict"]

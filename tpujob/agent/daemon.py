@@ -198,7 +198,8 @@ def _read_verdict(attempt: HostAttempt) -> Optional[VerdictDocument]:
 
 
 def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
-    """Upload the remaining outputs before the host is released. Without a notice, failure makes success a CRASH."""
+    """Upload the remaining outputs before the host is released. Without a notice, failure makes success an end with the
+    cause OUTPUTS."""
     outputs = attempt.outputs
     if outputs is None:
         return
@@ -206,14 +207,18 @@ def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
     has_notice = bool(attempt.state["notice"])
     errors: List[str] = []
     patience = OUTPUTS_AFTER_NOTICE if has_notice else OUTPUTS_PATIENCE
-    thread = threading.Thread(target=lambda: errors.append(outputs.finish(patience)), daemon=True)
+    complete = code in (Exit.DONE, Exit.INTERRUPTED)
+    thread = threading.Thread(
+        target=lambda: errors.append(outputs.finish(patience, complete)), daemon=True
+    )
     thread.start()
     while thread.is_alive():
         attempt.wake.wait(0.2)
         attempt.poll()
     attempt.poll()
     if errors and errors[0] and code == 0 and not has_notice:
-        attempt.state.update(error=errors[0], cause="CRASH")
+        error = "the program ended with 0, but %s" % errors[0]
+        attempt.state.update(error=error, cause="OUTPUTS")
 
 
 def _release_host(attempt: HostAttempt) -> None:

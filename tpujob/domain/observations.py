@@ -80,6 +80,15 @@ class Maintenance:
 
 
 @dataclass(frozen=True, slots=True)
+class HostOutputs:
+    """The output folders of a host."""
+
+    restored: int  #: files of an earlier attempt that it got
+    left_out: int  #: files that are not kept
+    empty: tuple[str, ...]  #: folders without a file, although there should be one
+
+
+@dataclass(frozen=True, slots=True)
 class HostReport:
     """An agent's report about its attempt, with the report's age by the storage's clock."""
 
@@ -99,6 +108,8 @@ class HostReport:
     maintenance: Maintenance | None = None  #: announced for a later time
     saved_in: float | None = None  #: seconds from the notice to the commit of a newer checkpoint
     progress: Progress = field(default_factory=Progress)
+    checkpoints: tuple[int, ...] = ()  #: the newest committed ones, at most MAX_CHECKPOINTS
+    outputs: HostOutputs | None = None  #: None: none are kept, or they are not restored yet
     idle: float | None = None  #: seconds without progress, by the host's clock
     looks: int = 0  #: number of checks by the agent in that time
     verdict: Verdict | None = None

@@ -21,7 +21,15 @@ Number = Union[int, float]
 
 #: the causes that an agent gives; `domain.model.Cause` has all causes
 AgentCause = Literal[
-    "SETUP", "PERMISSION", "TPU_BUSY", "PREFLIGHT", "BAD_HOST", "OOM_HOST", "NONFINITE", "CRASH"
+    "SETUP",
+    "PERMISSION",
+    "TPU_BUSY",
+    "PREFLIGHT",
+    "BAD_HOST",
+    "OOM_HOST",
+    "NONFINITE",
+    "OUTPUTS",
+    "CRASH",
 ]
 
 
@@ -65,6 +73,15 @@ class MaintenanceDocument(TypedDict):
     status: str  #: PENDING or ONGOING
 
 
+class OutputsDocument(TypedDict):
+    """The output folders of a host."""
+
+    restored: int  #: files of an earlier attempt that the host got before its program
+    left_out: int  #: files that the bucket cannot have; the log names them
+    #: folders without a file after a checkpoint, or at the end of the program; at most MAX_EMPTY
+    empty: List[str]
+
+
 class ReportDocument(TypedDict, total=False):
     v: int  #: 1
     job: str
@@ -104,6 +121,9 @@ class ReportDocument(TypedDict, total=False):
     resumed_from: Number | None
     first_step: Number | None  #: the first step of this attempt
     metrics: dict[str, Number | str | None]  #: a text: one of NONFINITE_LOSSES
+    #: the newest committed checkpoints, at most MAX_CHECKPOINTS, the newest last
+    checkpoints: List[Number]
+    outputs: OutputsDocument | None  #: None: the job keeps none, or they are not restored yet
 
 
 class ReportBody(NamedTuple):
@@ -122,7 +142,7 @@ def sign_report(
     report: Dict[str, Any] = {k: v for k, v in document.items() if v is not None}
     report["evidence"] = signing.digest(lines[0])
     text = _to_json(report)
-    for name in ("metrics", "versions", "maintenance", "verdict", "error"):
+    for name in ("metrics", "versions", "maintenance", "outputs", "verdict", "error"):
         if len(text) <= limits.MAX_METADATA - 128:
             break
         report[name] = _shorten(report.get(name))

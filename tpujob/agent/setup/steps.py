@@ -122,20 +122,18 @@ def prepare_folder(attempt: HostAttempt, bundles: List[str]) -> None:
 
 def restore_outputs(attempt: HostAttempt) -> None:
     """Restore the outputs of an earlier attempt, and save outputs from now on. Raises Failure, Stopped."""
-    plan = attempt.plan
-    folders = plan.get("outputs")
-    if not folders:
+    plan, host = attempt.plan, attempt.plan["host"]
+    folders, shared = plan.get("outputs") or [], plan.get("shared_outputs") or []
+    if not folders and not shared:
         return
-    workdir, host = plan["workdir"], plan["host"]
-    owner = [plan["job"], repr(plan.get("created_at", 0.0)), str(host)]
-    path = paths.outputs_list(workdir, host)
-    signed = OutputList(attempt.storage, path, attempt.cache_key, owner)
-    bucket_folder = paths.outputs_folder(workdir, host)
-    work, note = attempt.folder.work, attempt.log.note
     attempt.set_phase(Phase.SETUP)
-    outputs = Outputs(attempt.storage, work, folders, bucket_folder, signed, note)
+    outputs = _outputs_of(attempt, host, folders)
     try:
-        attempt.run_aside(outputs.restore)
+        attempt.run_aside(lambda: outputs.restore(shared if host == 0 else ()))
+        if shared and host != 0:
+            copies = _outputs_of(attempt, 0, shared)
+            attempt.run_aside(lambda: copies.restore(shared))
+            outputs.restored += copies.restored
     except UnsignedOutputs as error:
         raise Failure(str(error), "PERMISSION") from error
     except (OSError, StorageError) as error:
@@ -143,6 +141,16 @@ def restore_outputs(attempt: HostAttempt) -> None:
     attempt.progress.held = True
     attempt.outputs = outputs
     outputs.follow(attempt.wake)
+
+
+def _outputs_of(attempt: HostAttempt, host: int, folders: List[str]) -> Outputs:
+    """Return the outputs that a host of this job keeps in the bucket, for these folders."""
+    plan, storage = attempt.plan, attempt.storage
+    owner = [plan["job"], repr(plan.get("created_at", 0.0)), str(host)]
+    path = paths.outputs_list(plan["workdir"], host)
+    signed = OutputList(storage, path, attempt.cache_key, owner)
+    bucket_folder = paths.outputs_folder(plan["workdir"], host)
+    return Outputs(storage, attempt.folder.work, folders, bucket_folder, signed, attempt.log.note)
 
 
 def run_preflight(attempt: HostAttempt) -> None:

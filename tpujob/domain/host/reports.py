@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Protocol, cast, get_args
 
 from tpujob.domain.model import Cause, Job, NonfiniteLoss, Progress, Unreached, Verdict
-from tpujob.domain.observations import HostReport, Maintenance
+from tpujob.domain.observations import HostOutputs, HostReport, Maintenance
 from tpujob.domain.text import clean, one_line, seconds
 from tpujob.protocol import (
     NONFINITE_LOSSES,
@@ -23,6 +23,7 @@ from tpujob.protocol import (
     paths,
     signing,
 )
+from tpujob.protocol.limits import MAX_CHECKPOINTS, MAX_EMPTY
 from workloads.contract import Blame
 
 #: a phase or notice that may require a decision, or the phases or notices of all hosts in an object of an old agent
@@ -124,6 +125,8 @@ def _report(host: int, document: ReportDocument) -> HostReport | None:
         maintenance=_maintenance(document.get("maintenance")),
         saved_in=number(document.get("saved_in")),
         progress=_progress(document),
+        checkpoints=_steps(document.get("checkpoints")),
+        outputs=_outputs(document.get("outputs")),
         idle=number(document.get("idle")),
         looks=_whole(document.get("looks")) or 0,
         verdict=_verdict(document.get("verdict")),
@@ -175,6 +178,25 @@ def _maintenance(value: object) -> Maintenance | None:
         kind=_text(document.get("kind")),
         status=_text(document.get("status")),
     )
+
+
+def _outputs(value: object) -> HostOutputs | None:
+    document = _mapping(value)
+    if not document:
+        return None
+    folders = document.get("empty")
+    names = cast(list[object], folders if isinstance(folders, list) else [])
+    return HostOutputs(
+        restored=max(0, _whole(document.get("restored")) or 0),
+        left_out=max(0, _whole(document.get("left_out")) or 0),
+        empty=tuple(filter(None, map(_text, names[:MAX_EMPTY]))),
+    )
+
+
+def _steps(value: object) -> tuple[int, ...]:
+    listed = cast(list[object], value if isinstance(value, list) else [])
+    steps = (_whole(step) for step in listed[-MAX_CHECKPOINTS:])
+    return tuple(step for step in steps if step is not None)
 
 
 def read_evidence(body: bytes, signed: str = "") -> tuple[str, ...]:
