@@ -161,3 +161,10 @@ def sign_of(lines: Sequence[str]) -> tuple[ErrorPattern, list[str]] | None:
         if matches:
             return sign, matches
     return None
+
+
+def is_echo(evidence: Sequence[str]) -> bool:
+    """Return whether the evidence of one host shows only that another host was gone: the program's last error, or else
+    its last lines, report a lost peer. What ended that other host is unknown from here."""
+    error = last_error(evidence)
+    return any(ECHO.search(line) for line in ([error] if error else evidence))

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from tpujob.domain.failures import preemption_notice
 from tpujob.domain.failures.evidence import (
-    ECHO,
     code_of,
     ending,
     error_class,
+    is_echo,
     last_error,
     proofs,
     sign_of,
@@ -201,9 +201,4 @@ def _rank(report: HostReport) -> int:
         return 2
     if sign_of(report.evidence):
         return 0
-    return 2 if code in CASCADE or _is_echo(report.evidence) else 0
-
-
-def _is_echo(lines: Sequence[str]) -> bool:
-    error = last_error(lines)
-    return any(ECHO.search(line) for line in ([error] if error else lines))
+    return 2 if code in CASCADE or is_echo(report.evidence) else 0
