@@ -90,8 +90,10 @@ def run(attempt: HostAttempt) -> None:
     attempt.open()
     kills_before = kernel_kills()
     code = _run_to_exit_code(attempt)
+    attempt.ended_at = time.time()
     killed = kernel_kills() - kills_before
     if killed > 0 and code not in (None, Exit.DONE, Exit.INTERRUPTED) and attempt.grace is None:
+        attempt.state["kernel_kills"] = killed
         attempt.log.note("the kernel killed for want of memory, processes: %d" % killed)
         if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
             attempt.state.update(error="killed for want of memory", cause="OOM_HOST")
@@ -239,7 +241,9 @@ def _start_uploads(attempt: HostAttempt, code: Optional[int]) -> List[threading.
 
 def _evidence(attempt: HostAttempt, code: Optional[int]) -> bytes:
     """Return the lines of output, or the stacks of a hang, that show why the program ended badly."""
-    lines = b"" if code in (Exit.DONE, Exit.INTERRUPTED) else pick_lines(attempt.log.tail())
+    lines = b""
+    if code not in (Exit.DONE, Exit.INTERRUPTED):
+        lines = pick_lines(attempt.log.tail(), attempt.ended_at, attempt.progress.stepped_at)
     if lines and attempt.supervision and attempt.supervision.stacks:
         return first_lines(attempt.supervision.stacks)
     return lines

@@ -79,6 +79,17 @@ class Maintenance:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputLine:
+    """A line of a program's output near its end, or of the stacks of a hang. Fields: `protocol.report.EvidenceLine`."""
+
+    text: str
+    ago: float = 0.0
+    later: int = 0
+    stepped: bool = False
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class HostReport:
     """An agent's report about its attempt, with the report's age by the storage's clock."""
 
@@ -105,7 +116,8 @@ class HostReport:
     #: versions by name: python, jax, jaxlib, libtpu
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     #: last lines before a failure or a stall; read only when a decision needs them
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[OutputLine, ...] = ()
+    kernel_kills: int = 0  #: processes of the host that the kernel killed for want of memory
     seq: int = 0  #: increases with each report of a host
     proven: str = ""  #: the signed hash of the evidence; or OF_SLICE
 

@@ -34,6 +34,7 @@ class ProgressReader:
         self._checkpoints: Deque[Any] = deque(maxlen=KEPT)
         self.nonfinite = False  #: the newest reported loss was not finite
         self.signs = 0  #: phases, steps and checkpoints so far
+        self.stepped_at = 0.0  #: time of the newest step in `events.jsonl`, by the host's clock
         self.series = Series()
 
     def look(self) -> None:
@@ -100,7 +101,8 @@ class ProgressReader:
                 self.nonfinite = not abs(loss) < float("inf")
             self._set_step(step, step)
             facts["loss"] = number(loss)
-            self.series.step(step, number(event.get("t")) or time.time(), event)
+            self.stepped_at = float(number(event.get("t")) or time.time())
+            self.series.step(step, self.stepped_at, event)
         elif kind == "checkpoint":
             self._set_checkpoint(step)
         elif kind == "resume":

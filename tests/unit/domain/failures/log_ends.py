@@ -2,7 +2,7 @@
 
 The lines of the errors are those of the libraries; the lines around them were written for the tests. An entry begins
 with `== NAME`; its head ends at `---`. In the log `\\e` and `\\r` stand for these characters, and a line may be one of:
-`@steps A B` (steps with a loss), `@sleep S` (seconds pass), `@agent TEXT` (a line of the agent).
+`@steps A B` (steps with a loss), `@sleep S` (seconds pass), `@kernel N` (the kernel kills processes).
 """
 
 import os
@@ -65,15 +65,21 @@ class NoStorage:
 def report_of(end: LogEnd, folder: Path, number: int = 0) -> HostReport:
     """Return what a backend reads of a host whose program has this log: through the agent's pipe, its choice of lines
     and the body of its report."""
-    log = Log(cast(Any, NoStorage()), str, str(folder / "begun"), 1 << 20, Redactor({}), 60.0)
+    now, kills = 1e9, 0
+    log = Log(
+        cast(Any, NoStorage()), str, str(folder / "begun"), 1 << 20, Redactor({}), 60.0, lambda: now
+    )
     for kind, text in _parts(end.log):
-        if kind == "agent":
-            log.note(text)
-        elif kind == "text":
+        if kind == "text":
             _print(log, text)
-    evidence = read_evidence(pick_lines(log.tail()))
+        elif kind == "@sleep":
+            now += float(text)
+        else:
+            kills += int(text)
+            log.note(f"the kernel killed for want of memory, processes: {kills}")
+    evidence = read_evidence(pick_lines(log.tail(), now))
     log.finish(10)
-    return host(number, end.exit, evidence=evidence)
+    return host(number, end.exit, evidence=evidence, kernel_kills=kills)
 
 
 def _print(log: Log, text: str) -> None:
@@ -92,9 +98,9 @@ def _parts(lines: tuple[str, ...]) -> Iterator[tuple[str, str]]:
             first, last = map(int, rest.split())
             steps = [f"step {n} loss {2 / (n + 1):.4f}" for n in range(first, last + 1)]
             text += "\n".join(steps) + "\n"
-        elif word in ("@sleep", "@agent"):
+        elif word in ("@sleep", "@kernel"):
             yield "text", text
-            yield word[1:], rest
+            yield word, rest
             text = ""
         else:
             text += line + "\n"
