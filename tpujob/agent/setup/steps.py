@@ -115,7 +115,7 @@ def prepare_folder(attempt: HostAttempt, bundles: List[str]) -> None:
     argv = ["bash", "-c", setup]
     code = run_before_program(attempt, argv, b"[setup] ", float("inf"), attempt.secrets)
     if code != 0:
-        raise Failure("set-up ended with exit code %d; its log says why" % code)
+        raise Failure("set-up ended with exit code %d%s" % (code, attempt.log.reason(b"[setup] ")))
     write_json(done, {"attempt": attempt.plan["attempt"]})
 
 

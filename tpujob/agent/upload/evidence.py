@@ -193,7 +193,7 @@ def find_error(
             error = error._replace(cause=before.name)
         before = error
         after = len(lines) - 1 - error.last
-        stale = after > STALE_LINES and ago[error.last] > STALE_SECONDS
+        stale = after > STALE_LINES and ago[error.name] > STALE_SECONDS
         allowed = STEPPED if error.weight > 1 else 1
         later = total - sum(steps[: error.last + 1])
         went_on = later >= allowed and not _by_another(lines, steps, error)

@@ -10,7 +10,7 @@ import time
 from typing import Callable, Deque, List, Optional, Tuple
 
 from tpujob.agent.storage import Storage
-from tpujob.agent.upload.evidence import TAIL, TAIL_WIDTH, TailLine
+from tpujob.agent.upload.evidence import TAIL, TAIL_WIDTH, TailLine, last_words
 from tpujob.agent.upload.redact import Redactor
 from tpujob.agent.upload.spool import Chunk, Segments, Spool
 from tpujob.protocol import live
@@ -71,6 +71,11 @@ class Log:
         """Return the newest TAIL lines, each cut to TAIL_WIDTH bytes."""
         with self._change:
             return list(self._tail)
+
+    def reason(self, tag: bytes) -> str:
+        """Return `: ` and the line that says why the command with this tag failed; empty: it printed nothing."""
+        line = last_words(self.tail(), tag)
+        return ": " + line if line else ""
 
     def since(self, count: int) -> List[bytes]:
         """Return the lines of `tail` after the first `count` lines of the log."""

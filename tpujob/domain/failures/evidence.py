@@ -159,7 +159,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|\b40[13] (?:Client Error|Forbidden|Unauthorized|GET|POST|PUT|DELETE|PATCH)\b|code:? 40[13]\b"
         r"|(?:Default|No)Credentials|[Uu]nable to locate credentials|invalid_grant|^PermissionError: "
         r"|(?i:unauthenticated|unauthorized|authentication failed|insufficient (?:authentication )?(?:scope|perm))"
-        r"|api_key not configured|[Tt]oken is required|could not read Username",
+        r"|(?i:api[_ ]key not|requires? an? api[_ ]key|invalid api[_ ]key|token is required|could not read username)",
     ),
     _sign(
         Cause.SETUP, Reach.WORDS, "there is no `python` where it runs: Ubuntu has only `python3`; use that",
@@ -175,7 +175,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|^ImportError: (?!.*circular import)|cannot open shared object file|version `GLIBC\S+ not found"
         r"|No matching distribution found|ResolutionImpossible|No solution found when resolving"
         r"|[Ff]ailed (?:to build|building wheel)|subprocess-exited-with-error|requires a different Python"
-        r"|jaxlib version .*(?:incompatible|too old)|may indicate binary incompatibility"
+        r"|^Command not found: |jaxlib version .*(?:incompatible|too old)|may indicate binary incompatibility"
         r"|PackagesNotFoundError|EnvironmentNameNotFound|Could not find conda environment"
         r"|manifest unknown|Cannot connect to the Docker daemon|^E: Unable to locate package",
     ),
@@ -196,7 +196,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
     _sign(
         Cause.NONFINITE, Reach.MESSAGE, _NOT_FINITE,
         r"FloatingPointError: (?:invalid value|Minimum loss scale)|NanLoss|Tensor had (?:NaN|Inf)"
-        r"|(?i:\b(?:loss|grad\w*|norm|activations?|params?|parameters?|weights?|logits|tree|step)\b.{0,80}"
+        r"|(?i:\b(?:loss|grad\w*|norm|activations?|params?|parameters?|weights?|logits|tree|step)\b.{0,240}"
         r"\b(?:nans?|infs?|infinite|not finite|non-?finite)\b)"
         r"|(?i:\b(?:nans?|non-?finite|infinite)\b.{0,40}\b(?:loss|grad\w*|weights|logits|generated|encountered"
         r"|detected|values? in its \S+ output))",
@@ -210,7 +210,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
     ),
     _sign(
         Cause.BAD_SPEC, Reach.WORDS, _USAGE,
-        r"^(?:\S+: )?error: (?!Failed )|No such (?:option|command)\b|Missing (?:option|argument|parameter)\b"
+        r"^(?:\S.{0,80}: )?error: (?!Failed )|No such (?:option|command)\b|Missing (?:option|argument|parameter)\b"
         r"|Invalid value for|[Uu]nexpected extra argument|Unrecognized (?:option|argument)|Required option",
         code=2,
     ),
