@@ -25,7 +25,8 @@ from tpujob.agent.upload.evidence import (
 def test_a_traceback_is_kept_whole_and_in_order(host: Host) -> None:
     program = "print('fine so far', flush=True)\nraise ValueError('bad \\x1b[31mshape')"
     host.run(["python3", "-c", program])
-    first, where, *source, last = host.bucket.evidence()
+    before, first, where, *source, last = host.bucket.evidence()
+    assert before == "fine so far"
     assert first == "Traceback (most recent call last):"
     assert where == '  File "<string>", line 2, in <module>'
     assert last == "ValueError: bad shape"

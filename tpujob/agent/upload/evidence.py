@@ -20,6 +20,7 @@ FRAMES, MORE = 40, 8  #: lines of evidence before the line that names the error,
 #: an error with more lines after it, and more seconds, was not the last that happened
 STALE_LINES, STALE_SECONDS = 20, 60.0
 BOX = 400  #: most lines that one error looks ahead
+MOMENT = 1.0  #: seconds by which a reported step must be later than a line to have followed it
 STEPPED = 3  #: lines of steps after an error that prove that the program went on
 
 
@@ -96,6 +97,8 @@ def pick_lines(tail: Sequence[TailLine], ended: float = 0.0, stepped: float = 0.
     steps = [_is_step(line) for line in lines]
     ago = [max(0.0, ended - line.at) for line in chosen]
     error = find_error(lines, ago, steps)
+    if error and chosen[error.name].at < stepped - MOMENT:
+        error = None
     parts = _parts(lines, error) if error else {}
     plain = [i for i, line in enumerate(lines) if i not in parts and line.strip()]
     words = plain[-LAST_WORDS:]
@@ -105,7 +108,8 @@ def pick_lines(tail: Sequence[TailLine], ended: float = 0.0, stepped: float = 0.
     picked: Dict[int, Dict[str, object]] = {}
     room, least = MAX_EVIDENCE - 64, MORE + 4
     for i in [*named[:least], *words[:-4:-1], *named[least:], *words[::-1], *before[::-1]]:
-        went_on = any(steps[i + 1 :]) or chosen[i].at < stepped - 1.0
+        went_on = i not in parts and any(steps[i + 1 :])
+        went_on = went_on or chosen[i].at < stepped - MOMENT
         entry = _entry(lines[i], round(ago[i], 1), later.get(i, 0), went_on, parts.get(i, ""))
         size = len(json.dumps(entry)) + 1
         if i not in picked and size <= room:

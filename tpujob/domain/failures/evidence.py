@@ -147,19 +147,20 @@ SIGNS: tuple[ErrorPattern, ...] = (
     ),
     _sign(
         Cause.OOM_HOST, Reach.WORDS, _HOST_MEMORY,
-        r"(?:^|[.\s])_?(?:Array|Arrow|OutOf)?MemoryError(?::|\s*$)|std::bad_alloc|Cannot allocate memory"
+        r"(?:^|[.\s])_?(?:Array|Arrow)?MemoryError(?::|\s*$)|std::bad_alloc|Cannot allocate memory"
         r"|can't allocate memory|(?i:out of memory: Killed process)|DataLoader worker .*killed by signal: Killed"
         r"|(?i:out of shared memory)|memory allocation of \d+ bytes failed|^Unable to allocate [\d.]+ [GTM]iB"
         r"|OOMKilled|node running low on memory",
     ),
     _sign(
         Cause.PERMISSION, Reach.WORDS, _NO_PERMISSION,
-        r"does not have \S+\.\S+\.\S+ (?:access|permission)|(?i:permission_?\s?denied|access_?\s?(?:is )?denied)"
+        r"^(?!.*(?i:rate.?limit|quota.?exceeded)).*(?:does not have \S+\.\S+\.\S+ (?:access|permission)"
+        r"|(?i:permission_?\s?denied|access_?\s?(?:is )?denied)"
         r"|denied on resource|gated repo|GatedRepo|Access to (?:model|dataset) \S+ is restricted"
         r"|\b40[13] (?:Client Error|Forbidden|Unauthorized|GET|POST|PUT|DELETE|PATCH)\b|code:? 40[13]\b"
-        r"|(?:Default|No)Credentials|[Uu]nable to locate credentials|invalid_grant|^PermissionError: "
+        r"|(?:Default|No)Credentials|[Uu]nable to locate credentials|invalid_grant|\bPermissionError: "
         r"|(?i:unauthenticated|unauthorized|authentication failed|insufficient (?:authentication )?(?:scope|perm))"
-        r"|(?i:api[_ ]key not|requires? an? api[_ ]key|invalid api[_ ]key|token is required|could not read username)",
+        r"|(?i:api[_ ]key not|requires? an? api[_ ]key|invalid api[_ ]key|token is required|could not read username))",
     ),
     _sign(
         Cause.SETUP, Reach.WORDS, "there is no `python` where it runs: Ubuntu has only `python3`; use that",
@@ -196,10 +197,10 @@ SIGNS: tuple[ErrorPattern, ...] = (
     _sign(
         Cause.NONFINITE, Reach.MESSAGE, _NOT_FINITE,
         r"FloatingPointError: (?:invalid value|Minimum loss scale)|NanLoss|Tensor had (?:NaN|Inf)"
-        r"|(?i:\b(?:loss|grad\w*|norm|activations?|params?|parameters?|weights?|logits|tree|step)\b.{0,240}"
-        r"\b(?:nans?|infs?|infinite|not finite|non-?finite)\b)"
-        r"|(?i:\b(?:nans?|non-?finite|infinite)\b.{0,40}\b(?:loss|grad\w*|weights|logits|generated|encountered"
-        r"|detected|values? in its \S+ output))",
+        r"|(?i:\b(?:loss|grad\w*|norm|activations?|params?|parameters?|weights?|logits|tree)\b.{0,60}"
+        r"\b(?:nans?|infs?|infinite|not finite|non-?finite)\b)|found invalid values: .*\bnan\b"
+        r"|(?i:\b(?:nans?|non-?finite|not finite|infinite)\b.{0,40}\b(?:loss|grad\w*|weights|logits|at step"
+        r"|generated|encountered|detected|values? in its \S+ output))",
     ),
     _sign(
         Cause.HANG, Reach.WORDS, _WAITED,
@@ -210,7 +211,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
     ),
     _sign(
         Cause.BAD_SPEC, Reach.WORDS, _USAGE,
-        r"^(?:\S.{0,80}: )?error: (?!Failed )|No such (?:option|command)\b|Missing (?:option|argument|parameter)\b"
+        r"^(?!\S+:\d+:)\S.{0,80}: error: |^error: .*(?i:argument|option|required|parser key|invalid)"
+        r"|No such (?:option|command)\b|Missing (?:option|argument|parameter)\b"
         r"|Invalid value for|[Uu]nexpected extra argument|Unrecognized (?:option|argument)|Required option",
         code=2,
     ),
