@@ -76,7 +76,8 @@ def proof(host: int, text: str) -> Proof:
 
 
 def shorten(line: str) -> str:
-    """Return a line for a sentence: of a long one, the begin and the end."""
+    """Return a line for a sentence, with paths from the job's folder: of a long one, the begin and the end."""
+    line = _FOLDER.sub("", line)
     return line if len(line) <= SHOWN else f"{line[: SHOWN - 82]} … {line[-79:]}"
 
 
