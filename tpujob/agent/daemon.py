@@ -243,7 +243,8 @@ def _evidence(attempt: HostAttempt, code: Optional[int]) -> bytes:
     """Return the lines of output, or the stacks of a hang, that show why the program ended badly."""
     lines = b""
     if code not in (Exit.DONE, Exit.INTERRUPTED):
-        lines = pick_lines(attempt.log.tail(), attempt.ended_at, attempt.progress.stepped_at)
+        stepped, ran = attempt.progress.stepped_at, attempt.state["program"]
+        lines = pick_lines(attempt.log.tail(), attempt.ended_at, stepped, ran=ran)
     if lines and attempt.supervision and attempt.supervision.stacks:
         return first_lines(attempt.supervision.stacks)
     return lines

@@ -41,6 +41,8 @@ def test_lines_of_the_program_alone_are_its_last_words(host: Host) -> None:
     report = host.run("true", attempt=2, setup=setup)
     assert report["error"] == "set-up ended with exit code 100: E: Unable to locate package nope"
     assert host.bucket.evidence(2) == ("E: Unable to locate package nope",)
+    host.run("exit 3", attempt=3, setup="echo all is installed")
+    assert host.bucket.evidence(3) == (), "what set-up printed is not the program's"
 
 
 @pytest.mark.parametrize("code", [0, 75])

@@ -40,9 +40,7 @@ class Error(NamedTuple):
     last: int  #: of the rest of its message
     weight: float  #: of several errors near the end, the heaviest is the last that the program met by itself
     prefix: str  #: pattern of what its process prints before each line; empty: nothing
-    cause: int = (
-        -1
-    )  #: of the line that names the error from which this one was raised; -1: there is none
+    cause: int = -1  #: of the line that names the error it was raised from; -1: there is none
 
 
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
@@ -87,11 +85,13 @@ _STEP = re.compile(
 )
 
 
-def pick_lines(tail: Sequence[TailLine], ended: float = 0.0, stepped: float = 0.0) -> bytes:
+def pick_lines(
+    tail: Sequence[TailLine], ended: float = 0.0, stepped: float = 0.0, *, ran: bool = True
+) -> bytes:
     """Return the evidence of a report, in the order of the log: the last error, the lines before it, and the last lines
-    of the program, or of the command before it that failed. If room is short, what names the error is kept. `ended` and
-    `stepped` are the times of the program's end and of its newest reported step."""
-    tag = _source(tail)
+    of the program; unless it `ran`, of the last command before it. If room is short, what names the error is kept.
+    `ended` and `stepped` are the times of the program's end and of its newest reported step."""
+    tag = b"" if ran else _last_tag(tail)
     chosen = [line for line in tail if line.tag == tag]
     lines = [_ESCAPES.sub(b"", line.text).decode("utf-8", "replace").rstrip() for line in chosen]
     steps = [_is_step(line) for line in lines]
@@ -143,10 +143,10 @@ def last_words(tail: Sequence[TailLine], tag: bytes) -> str:
     return str((named or [line["text"] for line in lines] or [""])[-1]).strip()
 
 
-def _source(tail: Sequence[TailLine]) -> bytes:
-    """Return the tag of the lines to show: the program's, or those of the last command before it."""
+def _last_tag(tail: Sequence[TailLine]) -> bytes:
+    """Return the tag of the last command that printed something."""
     tags = [line.tag for line in tail if not line.tag.startswith((b"[tpujob]", b"[stack]"))]
-    return b"" if b"" in tags or not tags else tags[-1]
+    return tags[-1] if tags else b""
 
 
 def _is_step(line: str) -> bool:
