@@ -111,7 +111,8 @@ class ErrorPattern:
     pattern: re.Pattern[str]
     words: str
     reach: Reach
-    code: int | None = None  #: the exit code without which it does not count in last lines
+    #: it counts only with this exit code, and if the program printed no error; None: with any
+    code: int | None = None
 
 
 def _sign(
@@ -239,10 +240,13 @@ ECHO = re.compile(
     r"|(?i:(?:gloo|nccl|c10d|tcpstore|coordination|rendezvous|mesh_service).*"
     r"(?:connection (?:reset|closed|refused)|socket closed|broken pipe|timed? ?out|has failed))"
     r"|(?:Xla|Jax)RuntimeError: UNAVAILABLE.*(?i:socket|connect)|UNAVAILABLE: Socket closed|grpc_status\W{0,3}14\b"
-    r"|Connection (?:reset|closed) by remote peer|Rendezvous(?:Timeout|Connection)Error|DistStoreError"
+    r"|Connection (?:reset|closed) by remote peer|Rendezvous(?:Timeout|Connection|Closed)Error|DistStoreError"
     r"|UnavailableError: .*Socket closed|store->\w+\(.*Socket Timeout"
     r"|DEADLINE_EXCEEDED.*(?i:barrier|coordination|connect\(\))|ncclRemoteError|remote process exited"
 )
+
+#: the last error of a program that was told to stop
+STOPPED = re.compile(r"SignalException|KeyboardInterrupt|SIGTERM")
 
 #: output of libraries on every host without a key file, also without any failure
 NOISE = re.compile(r"google_auth_provider|Could not find the credentials file")
@@ -261,11 +265,12 @@ def sign_of(report: HostReport) -> tuple[ErrorPattern, list[str]] | None:
     for sign in SIGNS:
         if sign.words == _NO_TPU and report.progress.step is not None:
             continue  # it did come up
+        if sign.code is not None and (error or sign.code != code_of(report)):
+            continue
         texts = list(own if sign.reach is Reach.ERROR else whole)
         if sign.cause in _COSTLY:
             texts = [*own, *beside]
-        fits = sign.code in (None, code_of(report))
-        if fits and (sign.reach is Reach.NEAR or (sign.reach is Reach.WORDS and not error)):
+        if sign.reach is Reach.NEAR or (sign.reach is Reach.WORDS and not error):
             texts += near
         matches = [text for text in texts if sign.pattern.search(text)]
         if matches:

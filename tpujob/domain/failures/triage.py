@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from tpujob.domain.failures import preemption_notice
 from tpujob.domain.failures.evidence import (
+    STOPPED,
     code_of,
     ending,
     error_class,
@@ -209,6 +210,6 @@ def _rank(report: HostReport) -> int:
         return 2
     if is_echo(report.evidence):
         return 2
-    if sign_of(report) or last_error(report.evidence):
-        return 0
-    return 2 if code in CASCADE else 0
+    error = last_error(report.evidence)
+    failed = sign_of(report) or (error and not STOPPED.search(error))
+    return 2 if code in CASCADE and not failed else 0
