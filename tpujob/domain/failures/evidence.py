@@ -141,6 +141,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|(?i:(?:vfio|accel\d|iommu|tpu).*Device or resource busy)",
     ),
     _sign(Cause.TPU_BUSY, Reach.ERROR, _TPU_OF_OTHERS, r"libtpu\.so (?:is )?already in used?\b"),
+    _sign(Cause.OOM_HOST, Reach.WORDS, _HOST_MEMORY, r"RESOURCE_EXHAUSTED.*(?i:host memory|pinned_host)"),
     _sign(
         Cause.OOM_HBM, Reach.WORDS, _HBM,
         r"memory space (?:hbm|vmem|smem)|Exceeded hbm capacity|Error allocating device buffer"
@@ -155,10 +156,15 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|OOMKilled|node running low on memory",
     ),
     _sign(
+        Cause.OOM_HOST, Reach.ERROR, _HOST_MEMORY,
+        r"^(?!.*(?i:cuda|gpu|device|hbm|resource)).*(?i:(?:out of|not enough|insufficient) memory)",
+    ),
+    _sign(
         Cause.PERMISSION, Reach.WORDS, _NO_PERMISSION,
         r"^(?!.*(?i:rate.?limit|quota.?exceeded)).*(?:does not have \S+\.\S+\.\S+ (?:access|permission)"
         r"|(?i:permission_?\s?denied|access_?\s?(?:is )?denied)"
-        r"|denied on resource|gated repo|GatedRepo|Access to (?:model|dataset) \S+ is restricted"
+        r"|denied (?:on|for) resource|not have permission|gated repo|GatedRepo"
+        r"|Access to (?:model|dataset) \S+ is restricted"
         r"|\b40[13] (?:Client Error|Forbidden|Unauthorized|GET|POST|PUT|DELETE|PATCH)\b|code:? 40[13]\b"
         r"|(?:Default|No)Credentials|[Uu]nable to locate credentials|invalid_grant|\bPermissionError: "
         r"|(?i:unauthenticated|unauthorized|authentication failed|insufficient (?:authentication )?(?:scope|perm))"
@@ -175,12 +181,16 @@ SIGNS: tuple[ErrorPattern, ...] = (
     _sign(
         Cause.SETUP, Reach.WORDS, _NOT_INSTALLED,
         r"^(?:\S+: )?(?:ModuleNotFoundError: )?No module named |PackageNotFoundError|DistributionNotFound"
-        r"|^ImportError: (?!.*circular import)|cannot open shared object file|version `GLIBC\S+ not found"
+        r"|^ImportError:(?!.*circular import)|cannot open shared object file|version `GLIBC\S+ not found"
         r"|No matching distribution found|ResolutionImpossible|No solution found when resolving"
         r"|[Ff]ailed (?:to build|building wheel)|subprocess-exited-with-error|requires a different Python"
         r"|^Command not found: |jaxlib version .*(?:incompatible|too old)|may indicate binary incompatibility"
-        r"|PackagesNotFoundError|EnvironmentNameNotFound|Could not find conda environment"
+        r"|PackagesNotFoundError|EnvironmentNameNotFound|^Conda\w*Error|VersionConflict"
         r"|manifest unknown|Cannot connect to the Docker daemon|^E: Unable to locate package",
+    ),
+    _sign(
+        Cause.SETUP, Reach.MESSAGE, _NOT_INSTALLED,
+        r"(?i:(?:is|are) not installed|not found in your environment|pip install )",
     ),
     _sign(
         Cause.BAD_HOST, Reach.ERROR, _NO_TPU,
@@ -193,7 +203,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
     _sign(Cause.CRASH, Reach.WORDS, _DISK, r"No space left on device|Disk quota exceeded"),
     _sign(
         Cause.NONFINITE, Reach.NEAR, _NOT_FINITE,
-        r"(?i:\bloss(?: is|:)? (?:nan|inf\w*|not finite)\b.*(?:stop|terminat|abort))"
+        r"(?i:\b(?:loss|grad\w*|norm)\b.{0,30}\b(?:nan|inf\w*|not finite|non-?finite)\b"
+        r".*(?:stopping|terminating|aborting|giving up|exiting))"
         r"|Invalid loss, terminating training|diverged with loss = NaN",
     ),
     _sign(
@@ -206,10 +217,9 @@ SIGNS: tuple[ErrorPattern, ...] = (
     ),
     _sign(
         Cause.HANG, Reach.WORDS, _WAITED,
-        r"Watchdog caught collective operation timeout|DEADLINE_EXCEEDED.*(?i:barrier|rendezvous|connect\(\))"
-        r"|(?i:barrier timed out|rendezvous.*timed? ?out)|RendezvousTimeoutError|monitoredBarrier|detects a hang"
-        r"|(?i:timed out (?:after .{1,20} )?waiting (?:\d+ms )?for (?:clients|ranks?|peers?|send|recv|all|other))"
-        r"|store->\w+\(.*Socket Timeout|wait timeout after \d+ms",
+        r"^(?!.*(?i:heartbeat))(?=.*(?i:timed? ?out|timeout|deadline.exceeded)).*(?i:barrier|rendezvous|coordination"
+        r"|collective|waiting \d+ms|for clients|\b(?:ranks?|peers?)\b|all (?:hosts|processes|workers)|dataloader"
+        r"|c10d|nccl|connect\(\))|RendezvousTimeoutError|detects a hang|wait timeout after \d+ms",
     ),
     _sign(
         Cause.BAD_SPEC, Reach.WORDS, _USAGE,
