@@ -34,12 +34,13 @@ def test_a_traceback_is_kept_whole_and_in_order(host: Host) -> None:
 
 
 def test_lines_of_the_program_alone_are_its_last_words(host: Host) -> None:
-    setup = "echo 'E: Unable to locate package nope' >&2; exit 100"
+    setup = "install() { echo 'E: Unable to locate package nope' >&2; return 100; }\ninstall nope"
     report = host.run("for i in $(seq 300); do echo line $i; done; exit 1")
     assert host.bucket.evidence() == tuple(f"line {i}" for i in range(286, 301))
     assert report["error"] == ""
     report = host.run("true", attempt=2, setup=setup)
-    assert report["error"] == "set-up ended with exit code 100: E: Unable to locate package nope"
+    why = "set-up ended with exit code 100 in `return 100`: E: Unable to locate package nope"
+    assert report["error"] == why
     assert host.bucket.evidence(2) == ("E: Unable to locate package nope",)
     host.run("exit 3", attempt=3, setup="echo all is installed")
     assert host.bucket.evidence(3) == (), "what set-up printed is not the program's"

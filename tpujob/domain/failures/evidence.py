@@ -167,7 +167,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|Access to (?:model|dataset) \S+ is restricted"
         r"|\b40[13] (?:Client Error|Forbidden|Unauthorized|GET|POST|PUT|DELETE|PATCH)\b|code:? 40[13]\b"
         r"|(?:Default|No)Credentials|[Uu]nable to locate credentials|invalid_grant|\bPermissionError: "
-        r"|(?i:unauthenticated|unauthorized|not authorized|authentication failed|insufficient (?:authentication )?(?:scope|perm))"
+        r"|(?i:unauthenticated|unauthorized|not authorized|authentication failed)"
+        r"|(?i:insufficient (?:authentication )?(?:scope|perm))"
         r"|(?i:api[_ ]key not|requires? an? api[_ ]key|invalid api[_ ]key|token is required|could not read username))",
     ),
     _sign(
@@ -250,7 +251,8 @@ ECHO = re.compile(
     r"|(?i:(?:gloo|nccl|c10d|tcpstore|coordination|rendezvous|mesh_service).*"
     r"(?:connection (?:reset|closed|refused)|socket closed|broken pipe|timed? ?out|has failed))"
     r"|(?:Xla|Jax)RuntimeError: UNAVAILABLE.*(?i:socket|connect)|UNAVAILABLE: Socket closed|grpc_status\W{0,3}14\b"
-    r"|Connection (?:reset|closed) by remote peer|Rendezvous(?:Timeout|Connection|Closed)Error|Dist(?:Store|Network)Error"
+    r"|Connection (?:reset|closed) by remote peer|Rendezvous(?:Timeout|Connection|Closed)Error"
+    r"|Dist(?:Store|Network)Error"
     r"|UnavailableError: .*Socket closed|store->\w+\(.*Socket Timeout"
     r"|DEADLINE_EXCEEDED.*(?i:barrier|coordination|connect\(\))|ncclRemoteError|remote process exited"
 )
