@@ -1,7 +1,8 @@
 """What the end of a program's output proves, and the lines that an attempt keeps as proof of its cause. Pure.
 
 The last error of the program decides. Other lines name a cause only near the end, if no step followed. Texts that a
-healthy program may print, too, and causes that cost slices or mark a machine, count only as that error itself.
+healthy program may print, too, and causes that cost slices or mark a machine, count only as that error itself. A new
+text in SIGNS needs an end of a log in `tests/unit/domain/failures/ends/`.
 """
 
 import re
