@@ -116,6 +116,7 @@ class SliceRequested:
     usd_per_hour: float | None
     bucket: str = ""
     provider: str = CLOUD_TPU
+    tpu_slices: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +203,7 @@ class ReleaseStarted:
     budget: str = ""
     refused: Cause | None = None  #: cause with which the request was refused
     scope: Scope = ""  #: of the refusal
+    limit: int | None = None  #: of the quota, in its own unit; None: unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,7 @@ def _folded(job: Job, event: Event) -> Job:
         case CopyRefused(id, cause, error):
             return _change_copy(job, id, refused=cause.value, error=error)
         case SliceRequested() as asked:
-            fresh = Slice(requested_at=at, tpu_slices=job.tpu_slices, **_fields(asked))
+            fresh = Slice(requested_at=at, **_fields(asked))
             return _with_slice(job, fresh)
         case SliceReady(endpoints):
             return _slice_ready(job, at, endpoints)
@@ -223,9 +223,10 @@ def _folded(job: Job, event: Event) -> Job:
             return replace(held, hold_until=until, stopped=end is None, then=then, cause=cause)
         case SliceKept(until):
             return replace(job, hold_until=until)
-        case ReleaseStarted(then, cause, budget, refused, scope):
-            refusal = {"refused": refused, "refused_scope": scope} if refused else {}
-            return _leaving(_change_serving(job, **refusal), then, cause, budget, reason)
+        case ReleaseStarted(then, cause, budget, refused, scope, limit):
+            refused_as = {"refused": refused, "refused_scope": scope, "refused_limit": limit}
+            refused_job = _change_serving(job, **refused_as) if refused else job
+            return _leaving(refused_job, then, cause, budget, reason)
         case Requeued(delay):
             return replace(job, wake=at + delay, then=None, cause=None, hold_until=None)
         case Finished(cause):
@@ -404,6 +405,7 @@ def _end_attempt(job: Job, at: float, end: End) -> Job:
         unreached=end.unreached,
         idle=end.idle,
         detail=end.detail,
+        everywhere=end.everywhere,
     )
 
 

@@ -130,6 +130,7 @@ class Slice:
     gone_at: float | None = None  #: confirmed gone; billing ends here
     refused: Cause | None = None  #: cause with which the cloud refused the request
     refused_scope: Scope = ""  #: scope of that refusal
+    refused_limit: int | None = None  #: of the quota, in its own unit; None: unknown
     condemned_at: float | None = None
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
     tpu_slices: int = 1  #: number of TPU slices; more than one: Multislice
@@ -270,6 +271,8 @@ class Attempt:
     ignored: Ignored | None = None  #: the largest stored count; None: every report was accepted
     #: `message` with the text of the error, which only the owner may read; empty: no such text
     detail: str = ""
+    #: the program failed in the same way on several machines, so that it is the cause
+    everywhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +292,7 @@ class End:
     idle: float | None = None
     running_at: float | None = None  #: None: stored already, or the program did not run
     detail: str = ""
+    everywhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,15 +458,41 @@ class Job:
         return tuple(s for s in self.slices if s.role is SliceRole.CONDEMNED and s.gone_at is None)
 
 
+class Standing(StrEnum):
+    """Whether an accusation counts."""
+
+    OPEN = "open"  #: nothing contradicts it, and nothing proves it
+    PROVED = "proved"  #: by wrong numbers of the device, or as the same program went on elsewhere
+    REFUTED = "refuted"  #: the program fails in the same way on other machines
+
+
+@dataclass(frozen=True, slots=True)
+class Accusation:
+    """What an attempt holds against the machine of a host."""
+
+    job: str
+    attempt: int
+    owner: str
+    #: names of the program's code: programs of one owner that share a name count as the same
+    program: tuple[str, ...]
+    zone: str  #: of the machine
+    standing: Standing
+    weight: float
+    text: str  #: what was seen, in one line
+    at: float
+
+    @property
+    def op_id(self) -> str:
+        return f"{self.job}:{self.attempt}:{self.standing}"
+
+
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A physical machine that is suspected of wrong numbers."""
+    """A physical machine that is accused, or pinned by a person."""
 
     physical: str
     zone: str
-    score: float  #: at `updated_at`; it decays (`domain/failures/host_reputation.py`)
     updated_at: float
-    pinned: Literal["", "good", "bad"] = ""  #: set by a person; overrides the score
-    reasons: tuple[str, ...] = ()  #: oldest first
-    #: part of the score by owner of the accusing jobs; empty: an old record
-    owners: Mapping[str, float] = field(default_factory=dict[str, float])
+    pinned: Literal["", "good", "bad"] = ""  #: set by a person; overrides the accusations
+    #: one of an attempt, oldest first; `domain/failures/host_reputation.py` says which of them count
+    accusations: tuple[Accusation, ...] = ()

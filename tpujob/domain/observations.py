@@ -48,6 +48,7 @@ class Present:
     detail: str = ""  #: the cloud's text
     cause: Cause | None = None  #: of FAILED
     scope: Scope = ""  #: of FAILED
+    limit: int | None = None  #: of FAILED: of the quota, in its own unit
     #: the cloud is suspending it; a deletion should wait until that has ended
     suspending: bool = False
 
@@ -132,14 +133,19 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """A refused offer: no job requests it before `until`; after that, one job at a time."""
+    """A refused offer: no job requests so much of it, or more, before `until`; after that, one job at a time."""
 
+    pool: str  #: what the refused request would have taken up, by `circuits.names`
     cause: Cause  #: STOCKOUT or QUOTA
     refusals: int  #: in a row
     since: float  #: time of the first refusal
     until: float
     opened_at: float = 0.0  #: time of the last refusal
     asked_at: float = 0.0  #: time of the last request while half open
+    chips: int = 0  #: of the least request that it concerns
+    what: str = ""  #: the newest refused request: `v4-64 spot in us-central2-b`
+    #: chips of the quota that the cloud named, if the circuit is of what exceeds it; else None
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +189,8 @@ class ReasonKind(StrEnum):
     RESERVED = "reserved"  #: the quota is kept free for a job that needs more of it
     ORDER = "order"  #: other jobs come first
     REQUESTED = "requested"  #: requests of other jobs wait in the cloud's queue
-    REFUSED = "refused"  #: the cloud refused its offers recently
+    REFUSED = "refused"  #: the cloud refused as much of its offer recently, or less
+    TOO_BIG = "too_big"  #: it needs more chips than the project's quota has
     HANDED_ON = "handed_on"  #: it receives the slice of a job whose program has ended
 
 
@@ -201,8 +208,9 @@ class Reason:
     count: int = 0  #: number of those jobs, or the used part of the limit
     limit: int = 0
     what: str = ""  #: the type, quota pool, person or condition
-    how: str = ""  #: end of the other job of a dependency
+    how: str = ""  #: end of the other job of a dependency, or cause of a refusal
     until: float | None = None
+    since: float | None = None  #: time of the first refusal, or when a limit was learned
 
 
 class Order(NamedTuple):
@@ -253,6 +261,8 @@ class Observation:
     #: seconds since every host had accepted the start of the attempt; None: unknown
     launched_for: float | None = None
     silent: Mapping[int, Silence] = field(default_factory=dict[int, Silence])  #: over SSH, by host
+    #: seconds since silent hosts last answered over SSH, by host
+    answered: Mapping[int, float] = field(default_factory=dict[int, float])
     #: silent hosts that answer SSH and have lost their agents
     abandoned: frozenset[int] = frozenset()
     watch: Watch | None = None  #: to be stored; None: every host reports

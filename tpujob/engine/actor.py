@@ -98,7 +98,7 @@ class Actor:
                 return Made(self._groups.make(job, action.first, action.count))
             self._do(job, action, lease)
         except Refused as error:
-            return Denied(Cause(error.cause), str(error), error.scope)
+            return Denied(Cause(error.cause), str(error), error.scope, error.limit)
         except HostKeyChanged as error:
             return Denied(Cause.BAD_HOST, str(error))
         except (Transient, NotFound) as error:
@@ -216,10 +216,11 @@ class Actor:
                         raise Transient(_LONG)
                     self.blobs.delete(blob.path, timeout=LOOK)
 
-    def _avoided(self, job: Job) -> list[str]:
-        """Return the machines that the program is kept off; none for a job that was refused too many of them."""
+    def _avoided(self, job: Job) -> dict[str, str]:
+        """Return the machines that the program is kept off, with the reasons; none for a job that was refused too many
+        of them."""
         if job.spent.get(_PREFLIGHTS, 0) >= host_reputation.REFUSALS:
-            return []
+            return {}
         return host_reputation.avoided(self.reputation.suspects(), self.clock.now(), job.owner)
 
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 from math import inf
 
 from tpujob.domain.capacity import circuits
-from tpujob.domain.events import Event, EventKind
+from tpujob.domain.capacity.offers import Offer
+from tpujob.domain.events import AboutSlice, Event, EventKind
 from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import budget, shared
 from tpujob.domain.money.ledger import Key, covered
@@ -193,13 +194,15 @@ class CircuitBreaker:
         """Include an event that is about to be written. Raises Conflict for a second request: of several jobs that saw
         a circuit half open, one sends a request, and the others wait for its result."""
         now, slice = happened.at, after.slice or before.slice
+        if happened.kind is EventKind.SLICE_GONE and isinstance(happened.payload, AboutSlice):
+            self._freed(after, happened.payload.slice, now)
         if slice is None or happened.kind not in _OFFERS:
             return
         self.circuits()  # recalls them, outside of the lock
         with self._lock:
             known = self._circuits or {}
             if happened.kind is EventKind.SLICE_REQUESTED:
-                if circuits.retry_at(slice, known) > now:
+                if circuits.retry_at(slice, circuits.below_limits(known)) > now:
                     raise Conflict(
                         f"another job is requesting {slice.type} in {slice.zone} just now"
                     )
@@ -208,3 +211,14 @@ class CircuitBreaker:
                 self._circuits = circuits.granted(known, slice)
             else:
                 self._circuits = circuits.refused(known, slice, now)
+
+    def raised(self, offer: Offer) -> None:
+        """Forget the limits that the offer exceeds: the quota has been seen to be larger."""
+        with self._lock:
+            self._circuits = circuits.raised(self._circuits or {}, offer)
+
+    def _freed(self, job: Job, name: str, now: float) -> None:
+        slice = next((s for s in job.slices if s.name == name and s.ready_at is not None), None)
+        with self._lock:
+            if slice is not None and self._circuits:
+                self._circuits = circuits.freed(self._circuits, slice, now)

@@ -93,7 +93,7 @@ class Plan(_Needed, total=False):
     stall: StallRule
     #: reported steps in a row with a loss that is not finite after which the program is killed; 0: it is not
     nonfinite_steps: int
-    avoid: list[str]  #: physical machines on which the program must not run
+    avoid: dict[str, str]  #: why it must not run on some physical machines, by machine
     preflight: PreflightOrder | None
     environment: EnvironmentOrder | None
     mounts: list[MountOrder]

@@ -26,7 +26,7 @@ def why(job: Job, wait: Wait | None, unpaid: str, now: float, place: Place | Non
     """Return why it is in its state; while it is queued, what it waits for now."""
     if job.state is not State.QUEUED:
         return job.message
-    if reason := binding(place):
+    if reason := binding(place, wait):
         return describe(reason)
     copy = copying(job, now)
     if copy:
@@ -34,10 +34,11 @@ def why(job: Job, wait: Wait | None, unpaid: str, now: float, place: Place | Non
     return (circuits.describe_wait(wait, now) if wait else unpaid) or job.message
 
 
-def binding(place: Place | None) -> Reason | None:
+def binding(place: Place | None, wait: Wait | None) -> Reason | None:
     """Return the queue's reason why it requests no slice now; None: nothing but its own refused requests."""
     reason = next(iter(place.reasons), None) if place else None
-    return None if reason is None or reason.kind in _OWN else reason
+    is_own = reason is not None and wait is not None and reason.kind is ReasonKind.REFUSED
+    return None if reason is None or is_own or reason.kind is ReasonKind.RETRY else reason
 
 
 def what_next(
@@ -91,14 +92,14 @@ def what_next(
 def _in_queue(
     job: Job, request: str, wait: Wait | None, now: float, place: Place | None
 ) -> NextView:
-    if reason := binding(place):
+    if reason := binding(place, wait):
         command = f"tpujob queue release {held_id(job)}"
         release = (CommandView(command=command, does="lets it start"),)
         return _next(
             "request_slice",
             f"it requests {request} {_AFTER[reason.kind]}".rstrip(),
             *(release if reason.kind is ReasonKind.HELD else ()),
-            at=reason.until,
+            at=None if reason.kind is ReasonKind.TOO_BIG else reason.until,
         )
     if under_way := datasets.under_way(job):
         text = f"when {under_way.name} is in {under_way.region}, it requests a slice there"
@@ -143,8 +144,6 @@ def elements_text(job: JobFacts) -> str:
 
 
 _ENDED = (State.SUCCEEDED, State.FAILED)
-#: what the wait for capacity says better
-_OWN = (ReasonKind.RETRY, ReasonKind.REFUSED)
 #: when a job in the queue requests a slice
 _AFTER = {
     ReasonKind.DEPENDENCY: "after that",
@@ -157,6 +156,8 @@ _AFTER = {
     ReasonKind.RESERVED: "after that job",
     ReasonKind.ORDER: "after that",
     ReasonKind.REQUESTED: "when one of those requests is answered",
+    ReasonKind.REFUSED: "",
+    ReasonKind.TOO_BIG: "once the project may have so many chips",
     ReasonKind.HANDED_ON: "if it does not get that slice",
 }
 

@@ -33,7 +33,7 @@ def test_refusals_a_backend_sees_are_added_to_those_in_the_records() -> None:
         store.create(job, Event(EventKind.CREATED, NOW, job.state, "created"))
     offers = CircuitBreaker(store)
     note(offers, EventKind.RELEASE_STARTED, asking(Cause.STOCKOUT, NOW - 1))
-    assert set(offers.circuits()) == {"us-east5-a/v6e-8/spot", "us-east5-b/v6e-8/spot"}, (
+    assert set(offers.circuits()) == {"us-east5-a/v6e-8/spot/8", "us-east5-b/v6e-8/spot/8"}, (
         "nobody waits on account of a job that has ended"
     )
 

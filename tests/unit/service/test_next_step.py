@@ -91,10 +91,12 @@ def test_a_job_in_the_queue_says_the_reason_that_binds_it(kind: ReasonKind) -> N
     )
     coming = next_step.what_next(job, job_progress(job), None, NOW, place)
     text = next_step.why(job, None, "", NOW, place)
-    own = kind in (ReasonKind.RETRY, ReasonKind.REFUSED)  # which its own wait says better
+    own = kind is ReasonKind.RETRY  # which its own wait says better
     assert (text == job.message) == own
     assert own or text == describe(place.reasons[0])
-    assert (coming["text"] == "it requests a slice") == (own or kind is ReasonKind.NOT_BEFORE)
+    assert (coming["text"] == "it requests a slice") == (
+        own or kind in (ReasonKind.NOT_BEFORE, ReasonKind.REFUSED)
+    )
     assert bool(coming["commands"]) == (kind is ReasonKind.HELD)
 
 
@@ -141,7 +143,8 @@ def test_budgets_are_those_of_the_spec_and_others_that_were_used() -> None:
 def test_a_wait_for_capacity_says_what_was_refused_and_what_is_asked_next() -> None:
     slices = [request(B, Cause.STOCKOUT, NOW - 60 * (5 - k), k) for k in range(1, 5)]
     refused_slices = [replace(s, delete_reason=f"no capacity, {s.k}") for s in slices]
-    closed = {"us-east5-b/v6e-8/spot": Circuit(Cause.STOCKOUT, 4, NOW - 240, NOW + 360, NOW)}
+    pool = "us-east5-b/v6e-8/spot"
+    closed = {pool: Circuit(pool, Cause.STOCKOUT, 4, NOW - 240, NOW + 360, NOW)}
     job = replace(job_in(_S.QUEUED), spec=V6E, slices=tuple(refused_slices), wake=NOW)
     wait = circuits.wait(job, closed)
     assert next_step.capacity(wait) == {

@@ -81,7 +81,13 @@ def state_without_nodes(queued: QueuedSeen) -> Present | None:
 def _failed_state(queued: QueuedSeen) -> Present:
     meaning = meaning_of_state(queued.error_code, queued.error)
     detail = with_hint(queued.error or "no reason was given", meaning)
-    return Present(SliceState.FAILED, detail=detail, cause=meaning.cause, scope=meaning.scope)
+    return Present(
+        SliceState.FAILED,
+        detail=detail,
+        cause=meaning.cause,
+        scope=meaning.scope,
+        limit=meaning.limit,
+    )
 
 
 def _suspended_state(queued: QueuedSeen, nodes: Sequence[NodeSeen]) -> Present | Unknown:

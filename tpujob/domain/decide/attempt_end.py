@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.domain.events import AttemptEnded, AttemptRepeated, Event, EventKind
-from tpujob.domain.failures import nonfinite, retry
+from tpujob.domain.failures import accusations, nonfinite, retry
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, End, Job, Progress, State
 from tpujob.domain.observations import HostReport
@@ -20,6 +20,7 @@ def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -
     progress = best_progress(reports, bad) if reports else None
     began = ran_since(job, reports, now)
     end = replace(end, progress=progress, physical=machines(job, reports), running_at=began)
+    end = accusations.as_failure_of_program(job, end)
     if end.cause is None:
         if progress and progress.nonfinite:
             good = nonfinite.newest_good(job_progress(job, progress).checkpoint)

@@ -121,8 +121,8 @@ def follow_up(job: Job, action: Action, result: Result, now: float) -> Event | N
             return copying.follow_up(job, id, result, now)
         case MakeElements(), Made(count):
             return group.note_made(job, count, now)
-        case CreateSlice(), Denied(cause, error, scope):
-            return provisioning.refuse(job, cause, error, scope, now)
+        case CreateSlice(), Denied(cause, error, scope, limit):
+            return provisioning.refuse(job, cause, error, scope, now, limit)
         case StartProgram(), Denied(cause, error):
             return end_attempt(job, End(Outcome.FAILED, cause, None, error), (), now)
         case StartProgram(), Done():

@@ -54,7 +54,9 @@ def _present(job: Job, look: Present, seen: Observation, now: float) -> Decision
         case SliceState.READY:
             return _ready(job, look, now)
         case SliceState.FAILED:
-            refused = refuse(job, look.cause or Cause.STOCKOUT, look.detail, look.scope, now)
+            refused = refuse(
+                job, look.cause or Cause.STOCKOUT, look.detail, look.scope, now, look.limit
+            )
             return Decision(refused, wake_in=0)
         case SliceState.PREEMPTED:
             return _give_up(job, Cause.PREEMPTED, "preempted before it was ready", now)
@@ -85,7 +87,9 @@ def _ready(job: Job, look: Present, now: float) -> Decision:
     return Decision(happened, StartProgram(), wake_in=1)
 
 
-def refuse(job: Job, cause: Cause, error: str, scope: Scope, now: float) -> Event:
+def refuse(
+    job: Job, cause: Cause, error: str, scope: Scope, now: float, limit: int | None = None
+) -> Event:
     """Return the event of a refused request: the slice is released; then the job requests another one, or fails."""
     next_try = retry.after(job, cause)
     budget = next_try.budget if isinstance(next_try, retry.Again) else ""
@@ -97,6 +101,7 @@ def refuse(job: Job, cause: Cause, error: str, scope: Scope, now: float) -> Even
         budget=budget,
         refused=refused,
         scope=scope if refused else "",
+        limit=limit if refused else None,
     )
     zone = job.slice.zone if job.slice else "any zone"
     return event(job, _E.RELEASE_STARTED, now, f"no slice in {zone}, {cause}: {error}", started)

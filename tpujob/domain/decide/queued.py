@@ -46,9 +46,10 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         offers = [o for o in offers if circuits.names(o)[0] in place.ask]
     if not offers:
         return Decision(wake_in=PLACELESS)
-    chosen = circuits.pick(offers, seen.circuits, now)
+    refused = seen.circuits if place is None else circuits.below_limits(seen.circuits)
+    chosen = circuits.pick(offers, refused, now)
     if chosen is None:
-        return Decision(wake_in=circuits.first_available(offers, seen.circuits)[1] - now)
+        return Decision(wake_in=circuits.first_available(offers, refused)[1] - now)
     if condemned.too_many(job, seen):
         return Decision(wake_in=2)
     if missing := copying.decide(job, chosen, seen.prices, now):

@@ -208,6 +208,8 @@ def _requeue_delay(job: Job, refused: circuits.Circuits, now: float) -> float:
     tried = circuits.refusals(job)
     if not tried or not circuits.retry_at(tried[-1], refused):
         return plain  # nothing was refused, or by another backend alone
+    if job.cause is Cause.QUOTA:
+        return 1.0  # its circuit says until when, and opens when a slice is gone
     _, opens = circuits.first_available(circuits.allowed(job), refused)
     return round(max(1.0, opens - now), 2)
 

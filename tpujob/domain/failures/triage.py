@@ -47,6 +47,8 @@ CODES: Mapping[int, tuple[Outcome, Cause, str]] = {
     Exit.CONFIG: (Outcome.FAILED, Cause.BAD_SPEC, "the program refused its configuration"),
 }
 
+#: rank of an end that another host, or the loss of the slice, may have caused
+ECHOED = 2
 #: ends that another host may have caused: a peer died, aborted, killed, terminated
 CASCADE = frozenset({int(Exit.PEER), 134, 137, 143, -6, -9, -15})
 
@@ -59,17 +61,33 @@ def ended(reports: Sequence[HostReport], hosts: int) -> End | None:
         if len(done) == hosts:
             return _done(reports, hosts)
         return None
-    # at once: the other hosts only wait for a host that failed before its program, or may save wrong numbers; a late
-    # host is no such case, as another one may report the reason
-    early = any(
+    if len(done) < hosts and max(r.age for r in bad) < SETTLE and not _is_early(bad):
+        return None
+    return _blame(bad, reports)
+
+
+def judged_for(reports: Sequence[HostReport]) -> float | None:
+    """Return the seconds for which the first bad end of a host could be judged: all of its age, or what exceeds SETTLE.
+    None: no host ended badly."""
+    bad = _bad(reports)
+    age = max((r.age for r in bad), default=None)
+    return age if age is None or _is_early(bad) else max(0.0, age - SETTLE)
+
+
+def only_echoes(reports: Sequence[HostReport]) -> bool:
+    """Return whether no host ended by itself: each that ended badly was stopped, or had lost another host."""
+    return all(_rank(r) == ECHOED for r in _bad(reports))
+
+
+def _is_early(bad: Sequence[HostReport]) -> bool:
+    """Return whether an end is judged at once: the other hosts only wait for a host that failed before its program, or
+    may save wrong numbers. A late host is no such case, as another one may report the reason."""
+    return any(
         r.unreached
         or r.error_cause is Cause.NONFINITE
         or (r.error_cause is Cause.PREFLIGHT and not r.late)
         for r in bad
     )
-    if len(done) < hosts and max(r.age for r in bad) < SETTLE and not early:
-        return None
-    return _blame(bad, reports)
 
 
 def succeeded(reports: Sequence[HostReport], hosts: int) -> End | None:
@@ -131,7 +149,8 @@ def _blame(bad: Sequence[HostReport], reports: Sequence[HostReport]) -> End:
             late=first.late,
             detail=f"host {first.host}: {first.error}",
         )
-    if preemption_notice.notice_of(reports) and (code in CASCADE or code == Exit.INTERRUPTED):
+    stops = code in CASCADE or code == Exit.INTERRUPTED or is_echo(first.evidence)
+    if preemption_notice.notice_of(reports) and stops:
         plain = "saved" if code == Exit.INTERRUPTED else preemption_notice.stopped(code)
         return preemption_notice.interrupted(reports, plain)
     if code in CODES:
@@ -209,9 +228,9 @@ def _rank(report: HostReport) -> int:
     if code in CODES:
         return 0
     if report.notice and code in CASCADE:  # killed after a notice: its lines prove nothing
-        return 2
+        return ECHOED
     if is_echo(report.evidence):
-        return 2
+        return ECHOED
     error = last_error(report.evidence)
     failed = sign_of(report) or (error and not STOPPED.search(error))
-    return 2 if code in CASCADE and not failed else 0
+    return ECHOED if code in CASCADE and not failed else 0

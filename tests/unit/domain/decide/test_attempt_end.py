@@ -241,8 +241,8 @@ def test_the_wait_doubles_with_each_retry_spent(spent: int, plain: float) -> Non
 def test_after_a_refusal_the_wait_is_for_the_first_offer_to_open() -> None:
     tried = request(B, Cause.STOCKOUT, NOW - 60)
     job = replace(leaving(State.QUEUED, Cause.STOCKOUT), spec=V6E, slices=(tried,))
-    full = Circuit(Cause.STOCKOUT, 5, NOW - 900, NOW + 300, NOW)
     b, a = "us-east5-b/v6e-8/spot", "us-east5-a/v6e-8/spot"
+    full = Circuit(b, Cause.STOCKOUT, 5, NOW - 900, NOW + 300, NOW)
     assert arrive(job, {b: full}).payload == Requeued(1.0), "the other zone may be asked"
-    both = {b: full, a: replace(full, until=NOW + 40)}
+    both = {b: full, a: replace(full, pool=a, until=NOW + 40)}
     assert arrive(job, both).payload == Requeued(40.0)
