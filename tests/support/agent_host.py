@@ -163,7 +163,7 @@ class Host:
         }
 
     def plan(self, command: str | list[str], *, attempt: int = 1, **changes: Any) -> Path:
-        argv = ["bash", "-c", command] if isinstance(command, str) else command
+        argv = ["bash", "-o", "pipefail", "-c", command] if isinstance(command, str) else command
         both = {"job": JOB, "attempt": attempt, "host": 0, "hosts": 1}
         both["workdir"] = f"gs://shed/jobs/{JOB}"
         context = {"cache": "~/.tpujob/cache", "data": "", "coordinator": "", "fault": ""}

@@ -45,7 +45,7 @@ class HostAttempt:
             "job": plan["job"], "attempt": plan["attempt"], "pid": os.getpid(), "phase": Phase.FETCHING,
             "exit_code": None, "error": "", "cause": None, "late": False, "unreached": None, "signalled": False,
             "ran": None, "notice": "", "program": False, "stopped": False, "physical": "", "saved_in": None,
-            "verdict": None, "versions": {}, "kernel_kills": 0,
+            "verdict": None, "versions": {}, "kernel_kills": 0, "last_error": "",
         }  # fmt: skip
         self.grace: Optional[float] = None  #: seconds to end in, once `stop` was called
         self.ended_at = 0.0  #: when the program ended, or the steps before it failed

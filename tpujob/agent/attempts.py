@@ -39,6 +39,7 @@ class AttemptState(TypedDict):
     saved_in: Optional[float]
     verdict: Optional[VerdictDocument]
     versions: Dict[str, str]
+    last_error: str
     # for the next command only
     pid: int  #: the daemon's
     program: bool  #: the program was started

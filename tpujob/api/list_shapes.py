@@ -54,6 +54,7 @@ class JobRow(JobFacts):
     preemptions: int  #: attempts that ended so
     steps_per_s: float | None
     left_s: float | None
+    last_error: NotRequired[bool]  #: it has succeeded with an error in its last lines
     #: a loss that is not finite, and its budgets of which little is left, in words
     warned: list[str]
     #: of an element: its row of the matrix, the first parameters; as in a `JobView`, not for everyone

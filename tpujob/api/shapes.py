@@ -99,6 +99,7 @@ class AttemptView(TypedDict):
     host: int | None
     message: str
     evidence: list[ProofView]
+    last_error: NotRequired[ProofView | None]  #: in its last lines, although it ended with 0
     physical: list[str]  #: the machines below its hosts, by host; empty where they are not known
     verdict: VerdictView | None  #: of numbers that are not finite
     unreached: NotRequired[UnreachedView | None]

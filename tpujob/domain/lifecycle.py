@@ -406,6 +406,7 @@ def _end_attempt(job: Job, at: float, end: End) -> Job:
         idle=end.idle,
         detail=end.detail,
         everywhere=end.everywhere,
+        last_error=end.last_error,
     )
 
 

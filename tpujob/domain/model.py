@@ -273,6 +273,8 @@ class Attempt:
     detail: str = ""
     #: the program failed in the same way on several machines, so that it is the cause
     everywhere: bool = False
+    #: an error in the last lines of a program that ended with 0; None: there is none
+    last_error: Proof | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +295,7 @@ class End:
     running_at: float | None = None  #: None: stored already, or the program did not run
     detail: str = ""
     everywhere: bool = False
+    last_error: Proof | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,7 @@ class HostReport:
     physical: str = ""  #: the physical machine; empty: unknown
     #: versions by name: python, jax, jaxlib, libtpu
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
+    last_error: str = ""  #: an error in the last lines of a program that ended with 0
     #: last lines before a failure or a stall; read only when a decision needs them
     evidence: tuple[OutputLine, ...] = ()
     kernel_kills: int = 0  #: processes of the host that the kernel killed for want of memory

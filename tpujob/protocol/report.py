@@ -90,6 +90,7 @@ class ReportDocument(TypedDict, total=False):
     saved_in: float | None  #: seconds from the notice to the commit of a newer checkpoint
     physical: str  #: the physical machine of the host
     verdict: VerdictDocument | None
+    last_error: str  #: an error in the last lines of a program that ended with 0
     versions: dict[str, str]  #: installed versions by the names in VERSIONS
     idle: float  #: seconds without a sign of progress, while the program runs
     looks: int  #: the agent's polls in that time

@@ -259,6 +259,7 @@ def attempt_view(
         host=attempt.host,
         message=attempt.message,
         evidence=[ProofView(**asdict(line)) for line in attempt.evidence] if private else [],
+        last_error=ProofView(**asdict(attempt.last_error) | hidden) if attempt.last_error else None,
         physical=list(attempt.physical),
         verdict=VerdictView(**asdict(attempt.verdict) | hidden) if attempt.verdict else None,
         unreached=UnreachedView(**asdict(attempt.unreached)) if attempt.unreached else None,

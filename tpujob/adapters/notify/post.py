@@ -73,9 +73,7 @@ def receipt_for(status: int, text: str, retry_after: str) -> Receipt:
 
 
 @contextlib.contextmanager
-def cut_after(
-    seconds: float, get_socket: Callable[[], socket.socket | None]
-) -> Generator[None]:
+def cut_after(seconds: float, get_socket: Callable[[], socket.socket | None]) -> Generator[None]:
     """Shut down the socket after so many seconds: time limits of single reads would let a slow receiver continue for
     ever. An error after that is raised as TimeoutError."""
     late = threading.Event()

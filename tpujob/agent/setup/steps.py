@@ -113,7 +113,7 @@ def prepare_folder(attempt: HostAttempt, bundles: List[str]) -> None:
     attempt.set_phase(Phase.SETUP)
     if may_install(setup):
         attempt.run_aside(lambda: wait_for_package_locks(note))
-    argv = ["bash", "-c", NAME_FAILED + setup]
+    argv = ["bash", "-e", "-o", "pipefail", "-c", NAME_FAILED + setup]
     code = run_before_program(attempt, argv, b"[setup] ", float("inf"), attempt.secrets)
     if code != 0:
         reason = attempt.log.reason(b"[setup] ")

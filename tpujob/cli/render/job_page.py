@@ -127,7 +127,8 @@ def _attempt_lines(
     lasted = f"for {duration}" if ended is None else f"after {duration}"
     head = f"  {attempt['number']}  {words.end_of(attempt)} {lasted} on {attempt['slice']}"
     out = [clip(clean(head + words.steps_of(attempt)), columns)]
-    message = "" if attempt["outcome"] == "succeeded" else attempt["message"]
+    plain = attempt["outcome"] == "succeeded" and not attempt.get("last_error")
+    message = "" if plain else attempt["message"]
     for text in filter(None, (message, words.verdict_of(attempt), words.firewall_hint(attempt))):
         out += wrap_indented(text, columns, 5)
     for earlier in before:

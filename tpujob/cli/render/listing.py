@@ -35,8 +35,8 @@ _CELLS: dict[str, tuple[Column, Callable[[JobRow, float], str]]] = {
     "zone": (Column("Zone", floors=(14, 13, 8), cut=clip_middle), lambda j, _: j["zone"] or "-"),
     "ip": (Column("Host0 IP"), lambda j, _: j["host0_ip"] or "-"),
     "state": (
-        Column("Status", floors=(12, 12, 9), style=lambda s: STATE_STYLE.get(s, "")),
-        lambda j, _: j["state"],
+        Column("Status", floors=(12, 12, 9), style=lambda s: STATE_STYLE.get(s, "yellow")),
+        lambda j, _: j["state"] + (", error" if j.get("last_error") else ""),
     ),
     "step": (Column("Step", floors=(11, 11, 5), right=True), lambda j, _: step(j)),
     "age": (Column("Age", right=True), lambda j, now: age(elapsed(j["created_at"], now))),

@@ -24,7 +24,9 @@ def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -
     if end.cause is None:
         if progress and progress.nonfinite:
             good = nonfinite.newest_good(job_progress(job, progress).checkpoint)
-            end = replace(end, message=f"{end.message}, but the {progress.nonfinite}; {good}")
+            remark = f", but the {progress.nonfinite}; {good}"
+            detail = end.detail and end.detail + remark
+            end = replace(end, message=end.message + remark, detail=detail)
         text = f"attempt {number(job)} succeeded: {end.message}"
         return event(job, _E.ATTEMPT_ENDED, now, text, AttemptEnded(end, State.SUCCEEDED))
     ending = f"attempt {number(job)} ended, {end.cause}: {end.message}"

@@ -19,7 +19,7 @@ from tpujob.domain.failures.evidence import (
     shorten,
     sign_of,
 )
-from tpujob.domain.model import Cause, End, Outcome, Verdict
+from tpujob.domain.model import Cause, End, Outcome, Proof, Verdict
 from tpujob.domain.observations import HostReport
 from tpujob.protocol import Phase
 from workloads.contract import Exit
@@ -99,12 +99,19 @@ def succeeded(reports: Sequence[HostReport], hosts: int) -> End | None:
     stopped = any(r.signalled or r.notice for r in done)
     if stopped and not any(preemption_notice.complete(r.progress) for r in done):
         return None
-    return _success(hosts)
+    return _success(reports, hosts)
 
 
-def _success(hosts: int) -> End:
+def _success(reports: Sequence[HostReport], hosts: int) -> End:
     where = "the only host" if hosts == 1 else f"all {hosts} hosts"
-    return End(Outcome.SUCCEEDED, None, None, f"exit code 0 on {where}")
+    message = f"exit code 0 on {where}"
+    doubtful = next((r for r in sorted(reports, key=lambda r: r.host) if r.last_error), None)
+    if doubtful is None:
+        return End(Outcome.SUCCEEDED, None, None, message)
+    whose = "" if hosts == 1 else f" of host {doubtful.host}"
+    text = f"{message}, but the last lines{whose} have an error"
+    detail, error = f"{text}: {doubtful.last_error}", Proof(doubtful.host, doubtful.last_error)
+    return End(Outcome.SUCCEEDED, None, None, text, detail=detail, last_error=error)
 
 
 def _done(reports: Sequence[HostReport], hosts: int) -> End:
@@ -113,7 +120,7 @@ def _done(reports: Sequence[HostReport], hosts: int) -> End:
         preemption_notice.complete(r.progress) for r in reports
     ):
         return preemption_notice.interrupted(reports, preemption_notice.stopped(0))
-    return _success(hosts)
+    return _success(reports, hosts)
 
 
 def witnesses(reports: Sequence[HostReport]) -> list[HostReport]:

@@ -59,6 +59,7 @@ def _plan(
             **_megascale(context),
             **data.variables(job),
             **group_variables(job),
+            **code_variables(job),
         },
         "context": {
             name: getattr(context, name)
@@ -96,6 +97,13 @@ def group_variables(job: Job) -> dict[str, str]:
         return {}
     params = {f"TPUJOB_PARAM_{name.upper()}": value for name, value in job.params.items()}
     return {"TPUJOB_INDEX": str(job.index), "TPUJOB_COUNT": str(job.group_size), **params}
+
+
+def code_variables(job: Job) -> dict[str, str]:
+    """Return the variables that name the commit of the code, and whether its files differ from it."""
+    if job.code is None:
+        return {}
+    return {"TPUJOB_COMMIT": job.code.commit, "TPUJOB_DIRTY": str(int(job.code.dirty))}
 
 
 def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> ProgramContext:
@@ -156,7 +164,7 @@ def command_line(spec: JobSpec) -> str:
 def _argv(spec: JobSpec) -> list[str]:
     """Return the program as a list of arguments, so that no user's text becomes part of another argument."""
     if spec.run.command is not None:
-        return ["bash", "-c", spec.run.command]
+        return ["bash", "-o", "pipefail", "-c", spec.run.command]
     return ["python3", "-m", f"workloads.{spec.run.workload}", *options(spec)]
 
 

@@ -132,6 +132,7 @@ def _report(host: int, document: ReportDocument) -> HostReport | None:
         verdict=_verdict(document.get("verdict")),
         physical=_text(document.get("physical")),
         versions=_versions(document.get("versions")),
+        last_error=_text(document.get("last_error")),
         seq=_whole(document.get("seq")) or 0,
         proven=_text(document.get("evidence")),
     )

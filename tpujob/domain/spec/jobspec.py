@@ -5,7 +5,7 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import product
 from typing import Annotated, Any, Self
 
@@ -18,7 +18,7 @@ from tpujob.domain.spec.data import Datasets
 from tpujob.domain.spec.env import FROM_FILE, Env, Mounts
 from tpujob.domain.spec.errors import Problem, bad_spec, validate
 from tpujob.domain.spec.fields import Checked, SpecPart
-from tpujob.domain.spec.yaml import describe
+from tpujob.domain.spec.yaml import EACH, KeyPath, describe
 
 # Budget --------------------------------------------------------------------------------------------------------------
 
@@ -87,6 +87,13 @@ Outputs = Annotated[
 
 #: the programs in `workloads/` that `run.workload` may name
 WORKLOADS = ("lm", "mlp", "numerics", "tables", "vit")
+
+#: where numbers, true and false are texts as they were written: `1e-5` stays `1e-5`
+AS_WRITTEN: Collection[KeyPath] = (
+    ("run", "env", EACH),
+    ("matrix", EACH, EACH),
+    ("exclude", EACH, EACH),
+)
 
 MAX_RECORD = 128 * 1024  #: characters of a whole spec in its JSON form, as a store keeps it
 
@@ -319,7 +326,7 @@ class JobSpec(kinds.SpecPart):
 
 def load(text: str, source: str) -> JobSpec:
     """Return the spec in a job file's text. Raise BadSpec with all errors, each with its line in `source`."""
-    document = yaml.load(text, source)
+    document = yaml.load(text, source, AS_WRITTEN)
     return _validated(document.data, document)
 
 
@@ -353,6 +360,7 @@ def _validated(data: Mapping[str, Any], document: yaml.Document | None) -> JobSp
         )
         raise bad_spec([Problem((), text)], document)
     parts = (spec.name, spec.array, spec.matrix, spec.exclude, spec.at_once)
-    if wrong := group.problems(*parts):
+    wrong = [*group.problems(*parts), *group.problems_of_command(spec.run.command, spec.matrix)]
+    if wrong:
         raise bad_spec(wrong, document)
     return spec

@@ -33,7 +33,7 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
         "workdir": "gs://shed/jobs/000042",
         "bundles": ["gs://shed/bundles/a.tar.gz", "gs://shed/bundles/b.tar.gz"],
         "setup": None,
-        "argv": ["bash", "-c", "python train.py"],
+        "argv": ["bash", "-o", "pipefail", "-c", "python train.py"],
         "env": {},
         "context": first.document["context"],
         "grace": 30,
