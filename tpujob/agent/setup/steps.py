@@ -137,7 +137,7 @@ def _failed_command(attempt: HostAttempt) -> str:
             command = file.read(SHOWN).decode("utf-8", "replace")
     except OSError:
         return ""
-    return " in `%s`" % " ".join(command.split())
+    return " in `%s`" % " ".join(command.split()) if command else ""  # `sh` does not know it
 
 
 def restore_outputs(attempt: HostAttempt) -> None:
