@@ -45,9 +45,10 @@ class HostAttempt:
             "job": plan["job"], "attempt": plan["attempt"], "pid": os.getpid(), "phase": Phase.FETCHING,
             "exit_code": None, "error": "", "cause": None, "late": False, "unreached": None, "signalled": False,
             "ran": None, "notice": "", "program": False, "stopped": False, "physical": "", "saved_in": None,
-            "verdict": None, "versions": {}, "last_error": "",
+            "verdict": None, "versions": {}, "kernel_kills": 0, "last_error": "",
         }  # fmt: skip
         self.grace: Optional[float] = None  #: seconds to end in, once `stop` was called
+        self.ended_at = 0.0  #: when the program ended, or the steps before it failed
         self.warned = False  #: SIGTERM or a notice arrived
         #: a number was not finite, or `stop --discard` was called: kill the program, discard what it writes from now on
         self.discards = False

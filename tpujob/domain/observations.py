@@ -89,6 +89,17 @@ class HostOutputs:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputLine:
+    """A line of a program's output near its end, or of the stacks of a hang. Fields: `protocol.report.EvidenceLine`."""
+
+    text: str
+    ago: float = 0.0
+    later: int = 0
+    stepped: bool = False
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class HostReport:
     """An agent's report about its attempt, with the report's age by the storage's clock."""
 
@@ -118,7 +129,8 @@ class HostReport:
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     last_error: str = ""  #: an error in the last lines of a program that ended with 0
     #: last lines before a failure or a stall; read only when a decision needs them
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[OutputLine, ...] = ()
+    kernel_kills: int = 0  #: processes of the host that the kernel killed for want of memory
     seq: int = 0  #: increases with each report of a host
     proven: str = ""  #: the signed hash of the evidence; or OF_SLICE
 

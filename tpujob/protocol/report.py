@@ -1,9 +1,9 @@
 """The report of one host about its attempt, as JSON. The agent writes reports; `domain/host/reports.py` verifies them.
 
 A report is the metadata `report` of the object `paths.report_path`, so that a list call reads it. The metadata `mac`
-signs its text with the key of the attempt (`signing.py`). The body has four lines: the evidence, `{"v": 1, "lines":
-[...]}`; the curves of `agent/upload/progress.py`; the number of the report; the signature of these three. Evidence and
-curves may be empty. Older agents may leave out the last two lines, and the curves of all hosts but host 0.
+signs its text with the key of the attempt (`signing.py`). The body has four lines: the evidence, an `EvidenceDocument`;
+the curves of `agent/upload/progress.py`; the number of the report; the signature of these three. Evidence and curves
+may be empty. Older agents may leave out the last two lines, and the curves of all hosts but host 0.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ class ReportDocument(TypedDict, total=False):
     unreached: UnreachedDocument | None  #: the connection that `error` is about
     #: the agent or the host sent the program SIGTERM or SIGKILL before it ended
     signalled: bool
+    kernel_kills: int  #: processes of the host that the kernel killed for want of memory
     ran: Optional[float]  #: seconds from the program's start to its end; None: not ended
     notice: str  #: one of NOTICES
     maintenance: MaintenanceDocument | None  #: announced, perhaps days ahead; not a notice
@@ -124,6 +125,24 @@ class ReportDocument(TypedDict, total=False):
     #: the newest committed checkpoints, at most MAX_CHECKPOINTS, the newest last
     checkpoints: List[Number]
     outputs: OutputsDocument | None  #: None: the job keeps none, or they are not restored yet
+
+
+class EvidenceLine(TypedDict, total=False):
+    """A line of output near the end of a program that ended badly, or of the stacks of a hang."""
+
+    text: (
+        str  #: without colours; of the error also without what its process prints before each line
+    )
+    ago: float  #: seconds from the line to the program's end
+    later: int  #: lines after it, without those of the error
+    stepped: bool  #: the program made steps after it
+    #: of the last error: a `frame`, the `error` that is named, `more` of its message, the `cause` it was raised from
+    part: str
+
+
+class EvidenceDocument(TypedDict):
+    v: int  #: 1
+    lines: List[EvidenceLine]
 
 
 class ReportBody(NamedTuple):

@@ -101,7 +101,7 @@ def test_a_report_has_curves_and_evidence(host: Host) -> None:
     assert curves is not None
     loss = read_series(curves.line)["loss"]
     assert [(point.step, point.last) for point in loss] == [(1, 0.1), (2, 0.2), (3, 0.3)]
-    assert "TypeError: no" in read_evidence(body)
+    assert [line.text for line in read_evidence(body)] == ["TypeError: no"]
 
 
 HOSTILE = [

@@ -113,11 +113,31 @@ def prepare_folder(attempt: HostAttempt, bundles: List[str]) -> None:
     attempt.set_phase(Phase.SETUP)
     if may_install(setup):
         attempt.run_aside(lambda: wait_for_package_locks(note))
-    argv = ["bash", "-e", "-o", "pipefail", "-c", setup]
+    argv = ["bash", "-e", "-o", "pipefail", "-c", NAME_FAILED + setup]
     code = run_before_program(attempt, argv, b"[setup] ", float("inf"), attempt.secrets)
     if code != 0:
-        raise Failure("set-up ended with exit code %d; its log says why" % code)
+        reason = attempt.log.reason(b"[setup] ")
+        raise Failure(
+            "set-up ended with exit code %d%s%s" % (code, _failed_command(attempt), reason)
+        )
     write_json(done, {"attempt": attempt.plan["attempt"]})
+
+
+#: in front of set-up, on its first line: writes the command that failed to FAILED_COMMAND
+NAME_FAILED = (
+    """trap '[ $? = 0 ] || printf %s "$BASH_COMMAND" > "$TPUJOB_OUT/setup-failed"' EXIT; """
+)
+FAILED_COMMAND, SHOWN = "setup-failed", 100  #: file; bytes of the command that are shown
+
+
+def _failed_command(attempt: HostAttempt) -> str:
+    """Return the command of set-up that failed, after ` in `; empty: unknown, as set-up has a trap of its own."""
+    try:
+        with open(os.path.join(attempt.folder.out, FAILED_COMMAND), "rb") as file:
+            command = file.read(SHOWN).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return " in `%s`" % " ".join(command.split()) if command else ""  # `sh` does not know it
 
 
 def restore_outputs(attempt: HostAttempt) -> None:

@@ -36,6 +36,7 @@ class ProgressReader:
         self._checkpoints: Deque[Any] = deque(maxlen=KEPT)
         self.nonfinite_steps = 0  #: reported steps since the last finite loss
         self.signs = 0  #: phases, steps and checkpoints so far
+        self.stepped_at = 0.0  #: time of the newest step in `events.jsonl`, by the host's clock
         self.series = Series()
 
     def look(self) -> None:
@@ -124,7 +125,8 @@ class ProgressReader:
             self._set_step(step, step)
             facts["loss"] = number(loss)
             self._judge(loss, step)
-            self.series.step(step, number(event.get("t")) or time.time(), {**event, "loss": loss})
+            self.stepped_at = float(number(event.get("t")) or time.time())
+            self.series.step(step, self.stepped_at, {**event, "loss": loss})
         elif kind == "checkpoint":
             self._set_checkpoint(step)
         elif kind == "resume":

@@ -164,5 +164,5 @@ def test_evidence_names_files_from_the_folder_of_the_job_and_has_no_lines_of_mar
         "           ^",
         "NameError: name 'y' is not defined",
     )
-    texts = [line.text for line in end(host(0, 1, evidence=lines)).evidence]
+    texts = [line.text for line in end(host(0, 1, *lines)).evidence]
     assert texts == [lines[0], '  File "prog.py", line 2, in f', lines[2], lines[4]]
