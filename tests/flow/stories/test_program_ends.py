@@ -197,8 +197,8 @@ def test_a_program_ends_after_its_time_and_a_resume_gives_it_as_much_again(stage
     assert stage.job(job_id).state is State.RUNNING
     stage.clock.sleep(120)
     failed = stage.until(job_id, lambda j: j.state.final)
-    assert (failed.state, failed.cause) == (State.FAILED, Cause.BUDGET)
-    assert failed.message == "it has run for 10 min, which `max_time` allows"
+    assert (failed.state, failed.cause) == (State.FAILED, Cause.TIME_LIMIT)
+    assert failed.message == "its time limit of 10 min (`max_time`) is reached"
     assert stage.cloud.machines == {}
     stage.api.resume(job_id)
     stage.running(job_id, 2)

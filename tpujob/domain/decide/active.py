@@ -144,12 +144,12 @@ def _interrupted(job: Job, seen: Observation, now: float) -> Decision | None:
         case Present(state) as look if state.lost:
             if _still_saving(seen):
                 return Decision(wake_in=1)
-            return _over(job, _lost_slice(job, look, seen.heard), seen.heard, now)
+            return _over(job, _lost_slice(job, look, seen.heard), seen.reports, now)
         case Absent() if job.slice:
             cause = Cause.PREEMPTED if job.slice.pricing == "spot" else Cause.LOST_CONTACT
             lost = End(Outcome.INTERRUPTED, cause, None, releasing.vanished(job.slice))
             unsure = releasing.look_again(job, job.slice, seen, now)
-            return unsure or _over(job, lost, seen.heard, now)
+            return unsure or _over(job, lost, seen.reports, now)
         case Present() if job.slice and (found := releasing.note_found(job, job.slice, now)):
             return Decision(found, wake_in=1)
         case _:
@@ -157,13 +157,11 @@ def _interrupted(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _used_up(job: Job, seen: Observation, now: float) -> Decision | None:
-    """Decide whether a budget ends the attempt; not one whose program has just ended by itself."""
-    short = spending.used_up(job, seen, now)
-    if short is None or triage.ended(seen.heard, job.hosts):
+    """Decide whether a limit ends the attempt; not one whose program has just ended by itself."""
+    limit = spending.used_up(job, seen, now)
+    if limit is None or triage.ended(seen.heard, job.hosts):
         return None
-    return Decision(
-        holding.stop_for_good(job, short.text, seen.heard, now), StopProgram(), wake_in=1
-    )
+    return Decision(holding.stop_for_good(job, limit, seen.heard, now), StopProgram(), wake_in=1)
 
 
 def _lost_slice(job: Job, look: Present, reports: Sequence[HostReport]) -> End:
@@ -188,7 +186,7 @@ def _still_saving(seen: Observation) -> bool:
 # How it ends ---------------------------------------------------------------------------------------------------------
 
 
-def _over(job: Job, end: End, reports: Sequence[HostReport], now: float) -> Decision:
+def _over(job: Job, end: End, reports: Sequence[HostReport] | Unknown, now: float) -> Decision:
     return Decision(end_attempt(job, end, reports, now), wake_in=0)
 
 

@@ -4,26 +4,33 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.domain.events import AttemptEnded, AttemptRepeated, Event, EventKind
-from tpujob.domain.failures import nonfinite, retry
+from tpujob.domain.failures import nonfinite, retry, starts
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, End, Job, Progress, State
-from tpujob.domain.observations import HostReport
+from tpujob.domain.observations import HostReport, Unknown
 from tpujob.protocol import Phase
 
 _E = EventKind
 
 
-def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -> Event:
-    """Return the event that ends the newest attempt, with the job's next step."""
+def end_attempt(job: Job, end: End, seen: Sequence[HostReport] | Unknown, now: float) -> Event:
+    """Return the event that ends the newest attempt, with the job's next step. `seen`: the reports of its hosts."""
+    reports = () if isinstance(seen, Unknown) else seen
     bad = end.verdict.step if end.verdict else None
     progress = best_progress(reports, bad) if reports else None
     began = ran_since(job, reports, now)
-    end = replace(end, progress=progress, physical=machines(job, reports), running_at=began)
+    end = replace(
+        end,
+        progress=progress,
+        physical=machines(job, reports),
+        running_at=began,
+        started=starts.may_have_started(job, seen),
+    )
     if end.cause is None:
         text = f"attempt {number(job)} succeeded: {end.message}"
         return event(job, _E.ATTEMPT_ENDED, now, text, AttemptEnded(end, State.SUCCEEDED))
     ending = f"attempt {number(job)} ended, {end.cause}: {end.message}"
-    next_try = _next_try(job, end, now)
+    next_try = _next_try(job, end, reports, now)
     if isinstance(next_try, retry.GiveUp):
         text = f"{ending}; {next_try.why}"
         return event(job, _E.ATTEMPT_ENDED, now, text, AttemptEnded(end, State.FAILED))
@@ -41,14 +48,18 @@ def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -
     return event(job, _E.ATTEMPT_ENDED, now, f"{ending}{left}", ended)
 
 
-def _next_try(job: Job, end: End, now: float) -> retry.Again | retry.GiveUp:
+def _next_try(
+    job: Job, end: End, reports: Sequence[HostReport], now: float
+) -> retry.Again | retry.GiveUp:
     assert end.cause is not None
     why = ""
     if end.cause is Cause.NONFINITE:
         why = nonfinite.is_maths(job, end.verdict, end.physical)
     elif end.cause is Cause.LOST_CONTACT:
         why = retry.kills_hosts(job, now)
-    choice = retry.GiveUp(why) if why else retry.after(job, end.cause, late=end.late)
+    why = why or starts.why_no_more(job, end, reports, now)
+    advanced = starts.has_advanced(job, end)
+    choice = retry.GiveUp(why) if why else retry.after(job, end.cause, end.late, advanced)
     if end.cause is Cause.NONFINITE and not why and isinstance(choice, retry.GiveUp):
         return retry.GiveUp(f"{choice.why}; {nonfinite.evidence_text(job, end.verdict)}")
     return choice
