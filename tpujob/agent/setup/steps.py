@@ -48,16 +48,21 @@ def take_over_host(attempt: HostAttempt) -> None:
     """Take the host's lock, and end the processes, containers and mounts of other attempts. Raises Failure."""
     grace, own_folder = attempt.plan["grace"], attempt.folder.path
     stop_others(grace, besides=own_folder)
-    # a stopped attempt may still upload its outputs
-    attempt.host_lock = take_lock(HOST_LOCK, OUTPUTS_PATIENCE + KILL_PATIENCE)
-    if attempt.host_lock is None:
-        raise Failure("another agent does not release this host")
+    take_lock_of_host(attempt)
     if end_all(lambda: attempt_processes(ATTEMPTS), grace):
         raise Failure("processes of an earlier attempt do not end")
     remove_containers()
     mounts = {folder_of(mount): mount for mount in attempt.plan.get("mounts") or ()}
     unmount_all(attempt.log.note, besides=mounts)
     remove_leftovers(own_folder)
+
+
+def take_lock_of_host(attempt: HostAttempt) -> None:
+    """Take the lock of the one daemon that may start processes. Raises Failure."""
+    # a stopped attempt may still upload its outputs
+    attempt.host_lock = take_lock(HOST_LOCK, OUTPUTS_PATIENCE + KILL_PATIENCE)
+    if attempt.host_lock is None:
+        raise Failure("another agent does not release this host")
 
 
 def prepare_environment(attempt: HostAttempt, bundles: List[str]) -> None:
@@ -77,6 +82,16 @@ def prepare_environment(attempt: HostAttempt, bundles: List[str]) -> None:
         attempt.runtime = container
     elif order:
         attempt.runtime = make_environment(attempt, order, bundles)
+
+
+def continue_environment(attempt: HostAttempt) -> None:
+    """Use the container of a program that is taken over; other environments are not needed any more. Raises
+    Failure."""
+    order = attempt.plan.get("environment")
+    if order and order.get("kind") == "docker":
+        container = Container(attempt, order, [])
+        container.take_over()
+        attempt.runtime = container
 
 
 def stage_data(attempt: HostAttempt) -> None:
@@ -119,8 +134,9 @@ def prepare_folder(attempt: HostAttempt, bundles: List[str]) -> None:
     write_json(done, {"attempt": attempt.plan["attempt"]})
 
 
-def restore_outputs(attempt: HostAttempt) -> None:
-    """Restore the outputs of an earlier attempt, and save outputs from now on. Raises Failure, Stopped."""
+def keep_outputs_from_now_on(attempt: HostAttempt, restore: bool = True) -> None:
+    """Restore the outputs of an earlier attempt, and save outputs from now on. `restore`: false for a program that has
+    been started already. Raises Failure, Stopped."""
     plan = attempt.plan
     folders = plan.get("outputs")
     if not folders:
@@ -131,10 +147,13 @@ def restore_outputs(attempt: HostAttempt) -> None:
     signed = OutputList(attempt.storage, path, attempt.cache_key, owner)
     bucket_folder = paths.outputs_folder(workdir, host)
     work, note = attempt.folder.work, attempt.log.note
-    attempt.set_phase(Phase.SETUP)
     outputs = Outputs(attempt.storage, work, folders, bucket_folder, signed, note)
     try:
-        attempt.run_aside(outputs.restore)
+        if restore:
+            attempt.set_phase(Phase.SETUP)
+            attempt.run_aside(outputs.restore)
+        else:
+            attempt.run_aside(outputs.take_over, whole=True)
     except UnsignedOutputs as error:
         raise Failure(str(error), "PERMISSION") from error
     except (OSError, StorageError) as error:
