@@ -42,11 +42,14 @@ class Rig:
         until(lambda: starts(host), "the start of the program")
         self.step(1)
         until(lambda: host.bucket.report().get("checkpoint") == 1, "the first checkpoint")
-        os.kill(self.pid, signal.SIGKILL)
-        until(lambda: self.pid not in host.processes(), "the end of the agent")
+        self.kill(self.pid)
 
     def start(self, attempt: int = 1) -> dict[str, Any]:
         return self.host.start(["python3", "-c", PROGRAM], attempt=attempt, **self.changes)
+
+    def kill(self, agent: int) -> None:
+        os.kill(agent, signal.SIGKILL)
+        until(lambda: agent not in self.host.processes(), "the end of the agent")
 
     def step(self, step: int, end: str = "") -> None:
         new = self.host.home / "new"
@@ -105,8 +108,7 @@ def test_a_program_is_taken_over_as_often_as_its_agent_is_killed(host: Host) -> 
     for step in (2, 3):
         pid = rig.start()["pid"]
         host.phase("running")
-        os.kill(pid, signal.SIGKILL)
-        until(lambda: pid not in host.processes(), "the end of the agent")
+        rig.kill(pid)
         rig.step(step)
     rig.start()
     rig.step(4, "0")
@@ -133,7 +135,7 @@ def test_a_program_that_was_taken_over_is_stopped_as_any_other(host: Host) -> No
     assert host.agent("stop", "--grace", 5)["stopped"][0]["exit_code"] == 75
     assert host.ended()["exit_code"] == 75
     assert "told" in host.bucket.log()
-    assert not host.processes()
+    until(lambda: not host.processes(), "the end of all processes")
 
 
 def test_a_program_that_was_killed_with_its_agent_has_not_succeeded(host: Host) -> None:
@@ -161,6 +163,18 @@ def test_the_next_attempt_resumes_from_what_was_saved_without_an_agent(host: Hos
     rig.step(1, "0")
     assert host.ended(2)["exit_code"] == 0
     assert "from ['1', '2', '3']" in host.bucket.log(2)
+
+
+def test_a_stop_without_an_agent_loses_no_checkpoint(host: Host) -> None:
+    rig = Rig(host)
+    rig.step(2)
+    host.agent("stop", "--grace", 5)
+    (host.home / "go1").unlink()
+    rig.start(attempt=2)
+    until(lambda: "2" in starts(host), "the second attempt")
+    rig.step(1, "0")
+    assert host.ended(2)["exit_code"] == 0
+    assert "from ['1', '2']" in host.bucket.log(2)
 
 
 def test_numbers_that_are_not_finite_are_not_kept_although_no_agent_saw_them(host: Host) -> None:

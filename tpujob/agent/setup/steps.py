@@ -10,10 +10,17 @@ import time
 from typing import Dict, List, Optional, Tuple
 
 from tpujob.agent.attempt import HostAttempt
-from tpujob.agent.attempts import remove_leftovers, stop_others
+from tpujob.agent.attempts import other_attempts, remove_leftovers, stop_others, was_killed
 from tpujob.agent.base import Failure, Note, take_lock, write_json
 from tpujob.agent.commands import run_before_program
-from tpujob.agent.folders import ATTEMPTS, CACHES, HOST_LOCK, KEPT_WORK, on_this_host
+from tpujob.agent.folders import (
+    ATTEMPTS,
+    CACHES,
+    HOST_LOCK,
+    KEPT_WORK,
+    AttemptFolder,
+    on_this_host,
+)
 from tpujob.agent.processes import KILL_PATIENCE, attempt_processes, command_of, end_all, make_empty
 from tpujob.agent.setup.bundles import lay_out
 from tpujob.agent.setup.containers import Container, remove_containers
@@ -27,11 +34,13 @@ from tpujob.agent.upload import (
     CompileCache,
     OutputList,
     Outputs,
+    ProgressReader,
     SealedFiles,
     UnsignedOutputs,
     cache_name,
 )
 from tpujob.protocol import Phase, paths
+from workloads.contract import EVENTS
 
 
 def check_machine(attempt: HostAttempt) -> None:
@@ -141,16 +150,11 @@ def keep_outputs_from_now_on(attempt: HostAttempt, restore: bool = True) -> None
     folders = plan.get("outputs")
     if not folders:
         return
-    workdir, host = plan["workdir"], plan["host"]
-    owner = [plan["job"], repr(plan.get("created_at", 0.0)), str(host)]
-    path = paths.outputs_list(workdir, host)
-    signed = OutputList(attempt.storage, path, attempt.cache_key, owner)
-    bucket_folder = paths.outputs_folder(workdir, host)
-    work, note = attempt.folder.work, attempt.log.note
-    outputs = Outputs(attempt.storage, work, folders, bucket_folder, signed, note)
+    outputs = _outputs_in(attempt, attempt.folder.work, folders)
     try:
         if restore:
             attempt.set_phase(Phase.SETUP)
+            attempt.run_aside(lambda: _save_leftovers(attempt, folders))
             attempt.run_aside(outputs.restore)
         else:
             attempt.run_aside(outputs.take_over, whole=True)
@@ -161,6 +165,36 @@ def keep_outputs_from_now_on(attempt: HostAttempt, restore: bool = True) -> None
     attempt.progress.held = True
     attempt.outputs = outputs
     outputs.follow(attempt.wake)
+
+
+def _outputs_in(attempt: HostAttempt, work: str, folders: List[str]) -> Outputs:
+    plan, storage = attempt.plan, attempt.storage
+    workdir, host = plan["workdir"], plan["host"]
+    owner = [plan["job"], repr(plan.get("created_at", 0.0)), str(host)]
+    signed = OutputList(storage, paths.outputs_list(workdir, host), attempt.cache_key, owner)
+    bucket_folder = paths.outputs_folder(workdir, host)
+    return Outputs(storage, work, folders, bucket_folder, signed, attempt.log.note)
+
+
+def _save_leftovers(attempt: HostAttempt, folders: List[str]) -> None:
+    """Upload the outputs of the previous attempt if its agent was killed here, unless its numbers were not finite.
+    Raises StorageError."""
+    for state in other_attempts(attempt.folder.path):
+        folder = AttemptFolder(state["folder"])
+        previous = (state["job"], state["attempt"]) == (
+            attempt.plan["job"],
+            attempt.plan["attempt"] - 1,
+        )
+        if not previous or not was_killed(state, folder):
+            continue
+        progress = ProgressReader(os.path.join(folder.out, EVENTS))
+        while progress.look():
+            pass
+        if not progress.nonfinite:
+            outputs = _outputs_in(attempt, folder.work, folders)
+            outputs.take_over()
+            if error := outputs.finish(OUTPUTS_PATIENCE):
+                attempt.log.note("of the previous attempt, whose agent was killed: %s" % error)
 
 
 def run_preflight(attempt: HostAttempt) -> None:

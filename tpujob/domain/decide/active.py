@@ -67,6 +67,8 @@ def running(job: Job, seen: Observation, now: float) -> Decision:
         return urgent
     if isinstance(seen.reports, Unknown):
         return Decision()
+    if taken_over := _take_over(job, seen, seen.reports):
+        return taken_over
     over = _ended(job, seen.reports, now) or _stalled(job, seen, seen.reports, now)
     noted = _watched(job, seen, now) or _ignored(job, seen, now)
     return over or noted or _go_on(job, seen.reports, now)
@@ -102,6 +104,15 @@ def _start(job: Job, seen: Observation, reports: Sequence[HostReport], now: floa
     start = Decision(action=StartProgram(), wake_in=max(2.0, soon(job, now)))
     watches = waited > LAUNCH_DEADLINE - LAUNCH_HEARD
     return (_watched(job, seen, now) if watches else None) or start
+
+
+def _take_over(job: Job, seen: Observation, reports: Sequence[HostReport]) -> Decision | None:
+    """Start the agents again that were killed: each takes over its program. None: no agent was, or another host does
+    not answer, without which nothing is started."""
+    killed = [r for r in reports if r.host in seen.abandoned and r.age < stall.SILENCE]
+    if not killed or seen.silent or not isinstance(seen.serving(job), Present):
+        return None
+    return Decision(action=StartProgram(), wake_in=2)
 
 
 def _go_on(job: Job, reports: Sequence[HostReport], now: float) -> Decision:
