@@ -185,6 +185,8 @@ def _follow(
     end_all(find, 0 if attempt.discards else 2)
     runtime.clear()
     pump.join(5)
+    if supervision is not None:
+        remove_file(attempt.folder.output)
     if child.returncode != 0:  # the last lines may have a non-finite number
         attempt.poll()
         attempt.note_nonfinite()

@@ -6,12 +6,14 @@ named pipe that the agent reads. It ends as the program does: with the same exit
 
 from __future__ import annotations
 
+import array
 import contextlib
 import fcntl
 import os
 import resource
 import signal
 import sys
+import termios
 import time
 from typing import List
 
@@ -19,6 +21,9 @@ from typing import List
 OUTLIVED = (
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2,
 )  # fmt: skip
+
+
+PATIENCE = 5.0  #: seconds for the agent to read the rest: other processes may write on
 
 
 def main(end: str, output: str, lock: str, argv: List[str]) -> None:
@@ -40,8 +45,7 @@ def main(end: str, output: str, lock: str, argv: List[str]) -> None:
         with open(end + ".new", "w") as file:
             file.write("%d %f" % (code, time.monotonic()))
         os.replace(end + ".new", end)
-        if not _is_locked(lock):
-            _save_rest(reader, output + ".rest")
+        _wait_until_read(reader, lock, output + ".rest")
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -code not in (signal.SIGKILL, signal.SIGSTOP):
@@ -76,9 +80,25 @@ def _is_locked(lock: str) -> bool:
     return False
 
 
+def _wait_until_read(reader: int, lock: str, path: str) -> None:
+    """Wait until the agent has read the pipe. Without an agent write the rest to the file `path`: it is lost once no
+    process has the pipe open."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until and _unread_bytes(reader):
+        if not _is_locked(lock):
+            _save_rest(reader, path)
+        time.sleep(0.02)
+
+
+def _unread_bytes(reader: int) -> int:
+    count = array.array("i", [0])
+    fcntl.ioctl(reader, termios.FIONREAD, count)
+    return count[0]
+
+
 def _save_rest(reader: int, path: str) -> None:
-    """Write what the pipe still has to a file: it is lost once nobody has the pipe open."""
-    with open(path, "wb") as file, contextlib.suppress(BlockingIOError):
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with open(descriptor, "wb") as file, contextlib.suppress(BlockingIOError):
         while True:
             data = os.read(reader, 64 * 1024)
             if not data:

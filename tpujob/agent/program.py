@@ -68,11 +68,14 @@ class LeftProgram:
     """The program of a killed agent."""
 
     def __init__(self, folder: AttemptFolder, launcher: int) -> None:
-        """`launcher`: pid of its launcher. Raises OSError."""
+        """`launcher`: pid of its launcher."""
         self._folder, self.pid = folder, launcher
         self.returncode: Optional[int] = None  #: as that of `subprocess.Popen`
         self.ended_at: Optional[float] = None  #: monotonic
-        self.output = _open_pipe(folder.output)
+        try:
+            self.output = _open_pipe(folder.output)
+        except FileNotFoundError:  # the output was read to its end
+            self.output = os.open(os.devnull, os.O_RDONLY)
 
     def poll(self) -> Optional[int]:
         """Return the exit code; None while it runs. A launcher that left no record was killed, and the program too."""
@@ -85,7 +88,11 @@ class LeftProgram:
         return self.returncode
 
     def rest(self) -> Optional[int]:
-        """Return a descriptor of the output that the launcher has saved; None: it has saved none."""
+        """Return a descriptor of the output that the launcher has saved, and delete the file, which may have secrets in
+        it; None: it has saved none."""
+        path = self._folder.output + ".rest"
         with contextlib.suppress(OSError):
-            return os.open(self._folder.output + ".rest", os.O_RDONLY)
+            descriptor = os.open(path, os.O_RDONLY)
+            os.unlink(path)
+            return descriptor
         return None
