@@ -11,7 +11,7 @@ from tpujob.domain.actions import Decision, StartProgram, StopProgram
 from tpujob.domain.decide import releasing, spending
 from tpujob.domain.decide.attempt_end import best_progress, end_attempt, ran_since, slice_name
 from tpujob.domain.decide.condemned import STOP_PATIENCE, still_running
-from tpujob.domain.decide.spending import Limit
+from tpujob.domain.decide.spending import ReachedLimit
 from tpujob.domain.events import Event, EventKind, Progressed, ReleaseStarted, SliceHeld
 from tpujob.domain.failures import triage
 from tpujob.domain.failures.starts import OVERTAKEN
@@ -150,7 +150,9 @@ def stop(job: Job, reports: Sequence[HostReport], now: float) -> Event:
     return event(job, _E.HELD, now, f"{why}; stopping the program", held)
 
 
-def stop_for_good(job: Job, limit: Limit, reports: Sequence[HostReport], now: float) -> Event:
+def stop_for_good(
+    job: Job, limit: ReachedLimit, reports: Sequence[HostReport], now: float
+) -> Event:
     """End the attempt; its slice is released as soon as the program is stopped."""
     end = _stopped(job, limit.cause, limit.text, reports, now)
     held = SliceHeld(now, end, then=State.FAILED)

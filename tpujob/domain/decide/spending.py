@@ -18,7 +18,7 @@ from tpujob.domain.observations import Observation, Unknown
 from tpujob.domain.text import dollars, duration
 
 
-class Limit(NamedTuple):
+class ReachedLimit(NamedTuple):
     """A limit that is reached, so that the job's slices must be released."""
 
     cause: Cause  #: BUDGET or TIME_LIMIT
@@ -26,15 +26,15 @@ class Limit(NamedTuple):
     own: bool  #: of the job itself, not of its owner or its project
 
 
-def used_up(job: Job, seen: Observation, now: float) -> Limit | None:
+def used_up(job: Job, seen: Observation, now: float) -> ReachedLimit | None:
     """Return why its slices must be released now; None: they may stay. While reports cannot be read, `max_time` ends
     nothing: the program may have ended within its time."""
     left = _time_left(job, now)
     if left is not None and left <= 0 and not isinstance(seen.reports, Unknown):
         text = f"its time limit of {duration(job.spec.max_time or 0)} (`max_time`) is reached"
-        return Limit(Cause.TIME_LIMIT, text, own=True)
+        return ReachedLimit(Cause.TIME_LIMIT, text, own=True)
     short = budget.shortage(budget.accounts(job, seen.funds, now))
-    return Limit(Cause.BUDGET, short.text, short.own) if short else None
+    return ReachedLimit(Cause.BUDGET, short.text, short.own) if short else None
 
 
 def _time_left(job: Job, now: float) -> float | None:

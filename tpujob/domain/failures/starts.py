@@ -16,7 +16,7 @@ from tpujob.protocol import Phase
 OVERTAKEN = (Cause.CANCELLED, Cause.BUDGET, Cause.TIME_LIMIT)
 
 #: exit codes of commands that cannot start, and their meaning
-_UNUSABLE: Mapping[int, str] = {
+UNUSABLE: Mapping[int, str] = {
     2: "a usage error, such as a wrong option or a missing file",
     126: "the command cannot be executed",
     127: "the command was not found",
@@ -75,10 +75,10 @@ def _why_repeated(job: Job, end: End, reports: Sequence[HostReport], now: float)
     stepped = any(r.progress.step is not None for r in reports)
     if stepped or any(_worked(a, a.running_at, a.ended_at) for a in earlier):
         return ""
-    if code in _UNUSABLE and not (code == 2 and _worked(newest, began, now)):
-        return f"exit code {code} is not retried: {_UNUSABLE[code]}"
+    if code in UNUSABLE and not (code == 2 and _worked(newest, began, now)):
+        return f"exit code {code} is not retried: {UNUSABLE[code]}"
     # of a program, as the agent's set-up has no exit code
-    missing = end.cause is Cause.SETUP and code not in _UNUSABLE
+    missing = end.cause is Cause.SETUP and code not in UNUSABLE
     return "not retried: another start would lack the same" if missing else ""
 
 

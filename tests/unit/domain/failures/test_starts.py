@@ -73,7 +73,17 @@ def test_a_program_that_may_be_started_once_is_started_once_whatever_ends_it(cau
         (State.PREPARING, Unknown("503"), True),
         (State.RUNNING, (), True),
     ],
-    ids=["none", "set-up", "error", "stopped", "host-1", "stopping", "terminated", "unreadable", "stored"],
+    ids=[
+        "none",
+        "set-up",
+        "error",
+        "stopped",
+        "host-1",
+        "stopping",
+        "terminated",
+        "unreadable",
+        "stored",
+    ],
 )
 def test_a_slice_that_is_lost_before_any_start_uses_none(
     state: State, reports: Any, started: bool

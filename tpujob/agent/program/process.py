@@ -20,7 +20,7 @@ PIPE = 1024 * 1024  #: bytes of the pipe that buffers a command's output
 
 def launched(argv: List[str], folder: AttemptFolder) -> List[str]:
     """Return the command line that runs `argv` below a launcher."""
-    text = (pkgutil.get_data("tpujob.agent", "launcher.py") or b"").decode()
+    text = (pkgutil.get_data("tpujob.agent.program", "launcher.py") or b"").decode()
     python = [sys.executable, "-E", "-S", "-c", text]
     return [*python, folder.end, folder.output, folder.lock, *argv]
 

@@ -1,6 +1,6 @@
 """Starts the program as its parent, and keeps its end where the next agent finds it if this agent is killed meanwhile.
 
-`program.py` runs the text of this file with `python -c`, so it imports nothing of the agent. Its standard output is a
+`process.py` runs the text of this file with `python -c`, so it imports nothing of the agent. Its standard output is a
 named pipe that the agent reads. It ends as the program does: with the same exit code, or by the same signal.
 """
 
