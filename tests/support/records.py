@@ -6,6 +6,7 @@ from typing import Any
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.failures import triage
 from tpujob.domain.model import (
+    Accusation,
     Attempt,
     Cause,
     DesiredState,
@@ -15,6 +16,7 @@ from tpujob.domain.model import (
     Progress,
     Slice,
     SliceRole,
+    Standing,
     State,
 )
 from tpujob.domain.observations import Absent, HostReport, Present, SliceSeen, SliceState, Unknown
@@ -168,3 +170,10 @@ def a_job(**run: Any) -> Job:
 def curves_in(body: bytes) -> bytes:
     """Return the curves in the body of a report."""
     return body.split(b"\n")[1]
+
+
+def accusation(job: str = "000001", **fields: Any) -> Accusation:
+    """Return what the first attempt of a job, by default, proves against a machine."""
+    about = {"owner": "uid:1", "program": (f"code of {job}",), "zone": "us-central2-b"}
+    found = {"standing": Standing.PROVED, "weight": 2.0, "text": "wrong numbers", "at": NOW}
+    return Accusation(**{"job": job, "attempt": 1, **about, **found, **fields})

@@ -208,7 +208,8 @@ class HostsOfCloud:
         rack = machine.racks[plan.host]
         fields: dict[str, Any] = {"phase": "running", "physical": rack}
         if rack in plan.document["avoid"]:
-            error = f"the physical machine {rack} is suspected of wrong numbers"
+            reason = plan.document["avoid"][rack]
+            error = f"the program is kept off the physical machine {rack}: {reason}"
             fields |= {"phase": "exited", "error": error, "cause": "PREFLIGHT"}
         else:
             machine.programs[plan.host] = attempt

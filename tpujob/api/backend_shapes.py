@@ -166,7 +166,7 @@ class MemberView(TypedDict):
 
 
 class SuspectView(TypedDict):
-    """A suspected machine, as `tpujob hosts` shows it."""
+    """An accused or pinned machine, as `tpujob hosts` shows it."""
 
     physical: str
     zone: str
@@ -175,7 +175,8 @@ class SuspectView(TypedDict):
     #: owners whose own programs are kept off it, as their jobs have met it
     accusers: NotRequired[int]
     pinned: str  #: empty, `good` or `bad`
-    reasons: list[str]
+    reasons: list[str]  #: accusations that count, oldest first
+    open: list[str]  #: accusations that nothing proves, so that they do not count
     updated_at: str
 
 

@@ -281,7 +281,7 @@ class JobsApi(Protocol):
 
     @method("GET", "/hosts", ADMINS, "upkeep")
     def hosts(self) -> list[SuspectView]:
-        """Return the machines that are suspected of wrong numbers, or pinned, the worst first."""
+        """Return the machines that are accused or pinned, the worst first."""
 
     @method("POST", "/hosts/pin", ADMINS, "upkeep", bounds={"verdict": 16})
     def pin_host(self, physical: str, verdict: str) -> SuspectView:

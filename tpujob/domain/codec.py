@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from tpujob.domain.events import PAYLOADS, Event
-from tpujob.domain.model import SCHEMA_VERSION, Job, Json, Suspect
+from tpujob.domain.model import SCHEMA_VERSION, Job, Suspect
 from tpujob.domain.notifications.model import Message
 from tpujob.domain.spec.fields import SpecPart
 from tpujob.domain.spec.jobspec import JobSpec
@@ -28,18 +28,12 @@ if TYPE_CHECKING:
 
 OLDEST = 7  #: schema version that is read: that of 0.1.0
 
-Document = dict[str, Json]
 Record = TypeVar("Record")
 
 
 def to_text(record: Job | Event | Suspect | Message) -> str:
     """Return the record as JSON text in ASCII with every field."""
     return _adapter(type(record)).dump_json(record, ensure_ascii=True).decode()
-
-
-def to_json(record: Job | Event | Suspect) -> Document:
-    """Return the record as a document of plain JSON types with every field."""
-    return _adapter(type(record)).dump_python(record, mode="json")
 
 
 def job_from_text(job_id: str, text: str) -> Job:
@@ -85,9 +79,9 @@ def _version(text: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def suspect_from_json(document: Document) -> Suspect:
-    """Return the suspect in a document of `to_json`. Raise DamagedRecord, with the field, if it is none."""
-    return _read(Suspect, "", json.dumps(document))
+def suspect_from_text(text: str) -> Suspect:
+    """Return the suspect in a text of `to_text`. Raise DamagedRecord, with the field, if it is none."""
+    return _read(Suspect, "", text)
 
 
 def message_from_text(text: str) -> Message:

@@ -144,17 +144,34 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class NonfiniteLoss:
+    """The newest loss of a program is not finite."""
+
+    loss: str  #: `NaN`, `inf` or `-inf`; `not finite`: a line of output matched `watch.nonfinite`
+    since: int | None = (
+        None  #: first step with such a loss since the last finite one; None: unknown
+    )
+    host: int | None = None  #: host that reports it, if the loss of another host is finite
+
+    def __str__(self) -> str:
+        since = "" if self.since is None else f" since step {self.since}"
+        return f"loss is {self.loss}{since}{'' if self.host is None else f' on host {self.host}'}"
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The progress of a program, from its hosts' reports. Unknown fields are None."""
 
     step: int | None = None
     steps: int | None = None  #: last step of the whole training, if the program reports it
     loss: float | None = None
+    nonfinite: NonfiniteLoss | None = None  #: None: the loss is finite, or unknown
     phase: str = ""
-    checkpoint: int | None = None  #: newest committed step
+    checkpoint: int | None = None  #: newest committed step; before `nonfinite.since`
     resumed_from: int | None = None
     first_step: int | None = None  #: first step of this attempt
-    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    #: None: not finite
+    metrics: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +274,8 @@ class Attempt:
     ignored: Ignored | None = None  #: the largest stored count; None: every report was accepted
     #: `message` with the text of the error, which only the owner may read; empty: no such text
     detail: str = ""
+    #: the program failed in the same way on several machines, so that it is the cause
+    everywhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +296,7 @@ class End:
     idle: float | None = None
     running_at: float | None = None  #: None: stored already, or the program did not run
     detail: str = ""
+    everywhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,15 +462,41 @@ class Job:
         return tuple(s for s in self.slices if s.role is SliceRole.CONDEMNED and s.gone_at is None)
 
 
+class Standing(StrEnum):
+    """Whether an accusation counts."""
+
+    OPEN = "open"  #: nothing contradicts it, and nothing proves it
+    PROVED = "proved"  #: by wrong numbers of the device, or as the same program went on elsewhere
+    REFUTED = "refuted"  #: the program fails in the same way on other machines
+
+
+@dataclass(frozen=True, slots=True)
+class Accusation:
+    """What an attempt holds against the machine of a host."""
+
+    job: str
+    attempt: int
+    owner: str
+    #: names of the program's code: programs of one owner that share a name count as the same
+    program: tuple[str, ...]
+    zone: str  #: of the machine
+    standing: Standing
+    weight: float
+    text: str  #: what was seen, in one line
+    at: float
+
+    @property
+    def op_id(self) -> str:
+        return f"{self.job}:{self.attempt}:{self.standing}"
+
+
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A physical machine that is suspected of wrong numbers."""
+    """A physical machine that is accused, or pinned by a person."""
 
     physical: str
     zone: str
-    score: float  #: at `updated_at`; it decays (`domain/failures/host_reputation.py`)
     updated_at: float
-    pinned: Literal["", "good", "bad"] = ""  #: set by a person; overrides the score
-    reasons: tuple[str, ...] = ()  #: oldest first
-    #: part of the score by owner of the accusing jobs; empty: an old record
-    owners: Mapping[str, float] = field(default_factory=dict[str, float])
+    pinned: Literal["", "good", "bad"] = ""  #: set by a person; overrides the accusations
+    #: one of an attempt, oldest first; `domain/failures/host_reputation.py` says which of them count
+    accusations: tuple[Accusation, ...] = ()

@@ -241,6 +241,8 @@ class Observation:
     #: seconds since every host had accepted the start of the attempt; None: unknown
     launched_for: float | None = None
     silent: Mapping[int, Silence] = field(default_factory=dict[int, Silence])  #: over SSH, by host
+    #: seconds since silent hosts last answered over SSH, by host
+    answered: Mapping[int, float] = field(default_factory=dict[int, float])
     #: silent hosts that answer SSH and have lost their agents
     abandoned: frozenset[int] = frozenset()
     watch: Watch | None = None  #: to be stored; None: every host reports

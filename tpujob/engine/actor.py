@@ -216,11 +216,12 @@ class Actor:
                         raise Transient(_LONG)
                     self.blobs.delete(blob.path, timeout=LOOK)
 
-    def _avoided(self, job: Job) -> list[str]:
-        """Return the machines that the program is kept off; none for a job that was refused too many of them."""
+    def _avoided(self, job: Job) -> dict[str, str]:
+        """Return the machines that the program is kept off, with the reasons; none for a job that was refused too many
+        of them."""
         most = min(host_reputation.REFUSALS, job.spec.recovery.preflights)
         if job.spent.get(_PREFLIGHTS, 0) >= most:
-            return []
+            return {}
         return host_reputation.avoided(self.reputation.suspects(), self.clock.now(), job.owner)
 
 

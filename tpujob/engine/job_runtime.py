@@ -49,6 +49,7 @@ class JobRuntime:
     #: when silent hosts were last asked over SSH; those that did not answer: since when, and how often they were asked
     probed_at: float = 0.0
     dead: dict[int, tuple[float, int]] = field(default_factory=dict[int, tuple[float, int]])
+    answered: dict[int, float] = field(default_factory=dict[int, float])  #: when hosts last did
     #: hosts that answer over SSH, and whose agents have died
     abandoned: frozenset[int] = frozenset()
     #: its slice may be handed on: nothing was in the way so far
@@ -68,7 +69,7 @@ class JobRuntime:
         """Forget what hosts reported and answered in an earlier attempt."""
         if job.attempt and self.verified.attempt != job.attempt.number:
             self.verified = VerifiedReports(job.attempt.number)
-            self.dead, self.abandoned = {}, frozenset()
+            self.dead, self.answered, self.abandoned = {}, {}, frozenset()
             self.launched = self.started = None
             self.hands_on = True
 

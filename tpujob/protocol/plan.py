@@ -91,7 +91,9 @@ class _Needed(TypedDict):
 class Plan(_Needed, total=False):
     watch: WatchPatterns
     stall: StallRule
-    avoid: list[str]  #: physical machines on which the program must not run
+    #: reported steps in a row with a loss that is not finite after which the program is killed; 0: it is not
+    nonfinite_steps: int
+    avoid: dict[str, str]  #: why it must not run on some physical machines, by machine
     preflight: PreflightOrder | None
     environment: EnvironmentOrder | None
     mounts: list[MountOrder]

@@ -48,9 +48,9 @@ class Admin:
         if not physical.strip() or len(physical) > LONGEST or not physical.isprintable():
             raise BadRequest(f"{physical[:LONGEST]!r} is not the name of a machine")
         now = self._clock.now()
-        suspect = self._suspect(physical) or Suspect(physical, "", 0.0, now)
+        suspect = self._suspect(physical) or Suspect(physical, "", now)
         pinned = replace(suspect, pinned=_word(verdict))
-        if pinned.pinned or pinned.reasons:
+        if pinned.pinned or pinned.accusations:
             self._reputation.put(pinned)
         else:
             self._reputation.remove(physical)  # nothing was ever held against it

@@ -13,6 +13,7 @@ from tpujob.api import (
     JobView,
     LeakView,
     MaintenanceView,
+    NonfiniteView,
     ProofView,
     SliceView,
     SuspectView,
@@ -24,7 +25,7 @@ from tpujob.domain.events import Event
 from tpujob.domain.failures import host_reputation, stall
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
-from tpujob.domain.model import Attempt, Code, Ignored, Job, Slice, State, Suspect
+from tpujob.domain.model import Accusation, Attempt, Code, Ignored, Job, Slice, State, Suspect
 from tpujob.domain.money import pace
 from tpujob.domain.money.ledger import free, usd_of_job, usd_of_slice
 from tpujob.domain.observations import HostReport, Maintenance
@@ -105,6 +106,7 @@ def job_facts(job: Job, runtime: RuntimeInfo, now: float, has: JobProgress) -> J
         step=has.step,
         steps=has.steps,
         loss=has.loss,
+        nonfinite=NonfiniteView(**asdict(bad), said=str(bad)) if (bad := has.nonfinite) else None,
         checkpoint=has.checkpoint,
         version=job.version,
         created_at=rfc3339(job.created_at),
@@ -281,6 +283,7 @@ def event_view(event: Event) -> EventView:
 
 
 def suspect_view(suspect: Suspect, *, now: float) -> SuspectView:
+    counted = host_reputation.counted(suspect)
     return SuspectView(
         physical=suspect.physical,
         zone=suspect.zone,
@@ -288,9 +291,14 @@ def suspect_view(suspect: Suspect, *, now: float) -> SuspectView:
         refused=host_reputation.refused(suspect, now),
         accusers=len(host_reputation.accusers(suspect, now)),
         pinned=suspect.pinned,
-        reasons=list(suspect.reasons),
+        reasons=[_reason(a) for a in counted],
+        open=[_reason(a) for a in suspect.accusations if a not in counted],
         updated_at=rfc3339(suspect.updated_at),
     )
+
+
+def _reason(accusation: Accusation) -> str:
+    return f"job {accusation.job} attempt {accusation.attempt}: {accusation.text}"
 
 
 def leak_view(owned: Owned, *, now: float, prices: PriceList = LIST) -> LeakView:

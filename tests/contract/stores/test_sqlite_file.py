@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.records import a_slice
+from tests.support.records import a_slice, accusation
 from tests.support.stores import a_job, an_event
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.tables import SCRIPTS
-from tpujob.domain.codec import to_json
+from tpujob.domain.codec import to_text
 from tpujob.errors import StoreError
 
 
@@ -100,7 +100,7 @@ def test_a_file_of_an_older_version_opens_with_everything(tmp_path: Path, versio
         for number, zone in ((1, "us-east5-b"), (2, "us-west4-a"), (3, "")):
             slices = (a_slice(zone=zone),) if zone else ()
             job = a_job(id=f"{number:06d}", slices=slices)
-            text = json.dumps(to_json(job)) if number != 2 else "{"
+            text = to_text(job) if number != 2 else "{"
             row = (number, job.id, job.user, job.name, True, 0.0, 1, text)
             db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             request = {"kind": "slice_requested", "data": {"zone": zone or None}}
@@ -118,9 +118,7 @@ def test_a_file_of_an_older_version_opens_with_everything(tmp_path: Path, versio
         assert [job_id for job_id, _ in store.damaged()] == ["000002"]
         assert store.zones() == ["us-east5-b", "us-west4-a"], "of the damaged one by its events"
         assert store.reputation.suspects() == []
-    stores[0].reputation.accuse(
-        ["h1"], zone="z", weight=1.0, reason="r", op_id="a", at=1.0, owner="o"
-    )
+    stores[0].reputation.accuse(["h1"], accusation())
     assert [s.physical for s in SqliteStore(path).reputation.suspects()] == ["h1"]
     assert stores[0].create(a_job(), an_event()).id == "000004"
 

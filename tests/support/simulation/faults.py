@@ -6,6 +6,15 @@ from collections.abc import Callable
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.world import World
 
+#: how programs end whose peer is gone: exit code and last lines
+PEER_LOST: tuple[tuple[int, tuple[str, ...]], ...] = (
+    (76, ()),
+    (1, ()),
+    (1, ("RuntimeError: [gloo] Connection closed by peer [10.0.1.0]:48211",)),
+    (1, ("E0000 grpc: Socket closed grpc_status:14",)),
+    (-6, ("PollForError: UNAVAILABLE: task 0 heartbeat timeout",)),
+)
+
 
 class SliceFaults:
     def __init__(self, world: World) -> None:
@@ -102,11 +111,14 @@ class SliceFaults:
         now, host = self.sim.now, self.fate.randrange(machine.hosts)
         machine.lost[host] = now
         waits = self.fate.random() < 0.5
+        framework = self.sim.random(f"{machine.name}:peers")
         for program in machine.running(now):
             if program.host == host:
                 program.died_at = now
             elif not waits:
-                program.end(now + self.fate.uniform(5, 120), 76)
+                code, lines = framework.choice(PEER_LOST)
+                program.end(now + self.fate.uniform(5, 120), code)
+                program.lines = lines
             else:
                 program.exit_at = math.inf
 

@@ -20,7 +20,16 @@ from tests.support.simulation.views import Views
 from tpujob.domain import invariants
 from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.events import AboutSlice, Event, EventKind
-from tpujob.domain.model import Cause, DesiredState, Job, Outcome, Slice, SliceRole, State
+from tpujob.domain.model import (
+    Accusation,
+    Cause,
+    DesiredState,
+    Job,
+    Outcome,
+    Slice,
+    SliceRole,
+    State,
+)
 from tpujob.domain.money.report import GROUPS
 from tpujob.domain.observations import Present, SliceSeen, SliceState, Unknown
 from tpujob.engine.orphans import GRACE
@@ -207,6 +216,10 @@ class Monitor:
             and before.wish is DesiredState.RUN
         ):
             self.broken("I5", job.id, f"a healthy attempt was ended: {event.text}")
+        bad = [p.exit_at for p in programs if p.exit_code and p.exit_at <= self.sim.now]
+        lost = [at for at in machine.lost.values() if bad and at < min(bad)] if machine else []
+        if ended.cause is Cause.CRASH and lost:
+            self.broken("I5", job.id, f"the loss of a host is held against a peer: {event.text}")
         # only what was seen counts: a slice that could not be looked at is no reason
         seen = self.seen.get((self._who(), attempt.slice))
         by_slice = ended.cause is Cause.PREEMPTED and ended.host is None
@@ -243,8 +256,8 @@ class Monitor:
         if lease is not None:
             self.leases[lease.job_id] = lease
 
-    def accused(self, physicals: tuple[str, ...], reason: str, weight: float) -> None:
-        self.accusations.made(physicals, reason, weight, self.store.reputation.suspects())
+    def accused(self, physicals: tuple[str, ...], accusation: Accusation) -> None:
+        self.accusations.made(physicals, accusation, self.store.reputation.suspects())
 
     def _led(self, job_id: str, action: str) -> None:
         """Check that a backend acts only while it holds the job's lease, up to the difference of clocks."""

@@ -10,7 +10,7 @@ from tests.support.simulation.effects import Outage
 from tests.support.simulation.world import World
 from tpujob.adapters.sqlite import store
 from tpujob.domain.events import Event
-from tpujob.domain.model import Job, Suspect
+from tpujob.domain.model import Accusation, Job, Suspect
 from tpujob.ports import Lease, Write
 
 if TYPE_CHECKING:
@@ -172,12 +172,12 @@ class SimReputation:
     def __init__(self, store: SimStore) -> None:
         self._store, self._real = store, store.real.reputation
 
-    def accuse(self, physicals: Sequence[str], *, op_id: str, **kwargs: Any) -> None:
+    def accuse(self, physicals: Sequence[str], accusation: Accusation) -> None:
         def do() -> None:
-            self._real.accuse(physicals, op_id=op_id, **kwargs)
-            self._store.monitor.accused(tuple(physicals), kwargs["reason"], kwargs["weight"])
+            self._real.accuse(physicals, accusation)
+            self._store.monitor.accused(tuple(physicals), accusation)
 
-        self._store._effect("accuse", op_id, do)
+        self._store._effect("accuse", accusation.op_id, do)
 
     def suspects(self) -> list[Suspect]:
         return self._store._effect("suspects", "", self._real.suspects, writes=False)

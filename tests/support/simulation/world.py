@@ -1,7 +1,7 @@
 """The true state: slices, the machines below them, programs and their checkpoints; and the faults that befall them."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -153,7 +153,7 @@ class World:
         self.monitor.started(machine, program)
         if len(run.programs) == run.hosts:
             plans.plan(self, run)
-            self._refuse(run, set(document["avoid"]))
+            self._refuse(run, document["avoid"])
 
     def _run(self, machine: Machine, job: str, attempt: int, context: dict[str, Any]) -> Run:
         for other in self.of_job[job]:
@@ -183,7 +183,7 @@ class World:
         random = self.sim.random(f"{job}:work")
         return plans.draw(random, self.lengths_of(job), self.effects.profile["maths"])
 
-    def _refuse(self, run: Run, avoid: set[str]) -> None:
+    def _refuse(self, run: Run, avoid: Mapping[str, str]) -> None:
         """Check machines before the program: a host refuses a suspected machine, and the others wait."""
         refused = [p for p in run.programs.values() if p.physical in avoid]
         if not refused:
@@ -192,7 +192,7 @@ class World:
         for program in run.programs.values():
             at = program.running_at + (0.0 if program in refused else 60.0)
             program.exit_at, program.exit_code, program.cause = at, 1, "PREFLIGHT"
-            error = f"the physical machine {program.physical} is suspected of wrong numbers"
+            error = f"kept off {program.physical}: {avoid.get(program.physical)}"
             program.error = error if program in refused else f"host {refused[0].host} did not come"
             program.verdict, program.lines = None, ()
 

@@ -16,14 +16,13 @@ followers learn of the removal and the id is never used again.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import hashlib
-import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from tpujob.adapters import records
-from tpujob.domain.codec import SCHEMA_VERSION, job_from_text, suspect_from_json, to_json, to_text
+from tpujob.domain.codec import SCHEMA_VERSION, job_from_text, suspect_from_text, to_text
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job, Suspect
 from tpujob.errors import DamagedRecord, StoreError
@@ -289,17 +288,13 @@ def check_lease(doc: Doc, held: Doc | None, lease: Lease) -> None:
 
 
 def suspect_fields(suspect: Suspect) -> dict[str, Any]:
-    """Return the fields of a suspect's document. `owners` becomes JSON text: our fields hold no mappings."""
-    return {**to_json(suspect), "owners": json.dumps(dict(suspect.owners))}
+    """Return the fields of a suspect's document. It is JSON text: our fields hold no mappings."""
+    return {"suspect": to_text(suspect)}
 
 
 def parse_suspect(doc: Doc) -> Suspect:
     """Return the suspect of a document. Raises StoreError when it is damaged."""
-    try:
-        owners: Any = json.loads(field(doc, "owners", str)) if "owners" in doc.fields else {}
-    except ValueError as error:
-        raise _damaged_error(doc, f"`owners` is not JSON: {error}") from error
-    return suspect_from_json({**doc.fields, "owners": owners})
+    return suspect_from_text(field(doc, "suspect", str))
 
 
 def digest(text: str) -> str:

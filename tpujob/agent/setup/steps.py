@@ -48,9 +48,10 @@ def check_machine(attempt: HostAttempt) -> None:
     physical = attempt.metadata.get("attributes/physical-host") or ""
     attempt.state["physical"] = physical[:100]
     attempt.reporter.update({"physical": attempt.state["physical"]})
-    if physical and physical in (attempt.plan.get("avoid") or ()):
-        text = "the physical machine %s is suspected of wrong numbers" % physical
-        raise Failure(text, "PREFLIGHT")
+    reason = (attempt.plan.get("avoid") or {}).get(physical)
+    if physical and reason:
+        text = "the program is kept off the physical machine %s: %s" % (physical, reason)
+        raise Failure(text[:400], "PREFLIGHT")
 
 
 def take_over_host(attempt: HostAttempt) -> None:
@@ -190,7 +191,7 @@ def _save_leftovers(attempt: HostAttempt, folders: List[str]) -> None:
         progress = ProgressReader(os.path.join(folder.out, EVENTS))
         while progress.look():
             pass
-        if not progress.nonfinite:
+        if progress.facts.get("nonfinite") is None:
             outputs = _outputs_in(attempt, folder.work, folders)
             outputs.take_over()
             if error := outputs.finish(OUTPUTS_PATIENCE):

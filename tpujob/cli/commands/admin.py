@@ -13,7 +13,7 @@ from tpujob.cli.errors import PROBLEM_FOUND
 from tpujob.cli.options import Json, argument, complete_host, flag
 from tpujob.cli.output import note, say, say_json, say_page
 from tpujob.cli.render.table import Column, numbers, table
-from tpujob.cli.render.text import clip_middle, wrap
+from tpujob.cli.render.text import clip, clip_middle, wrap, wrap_indented
 from tpujob.domain.text import age, clean, many, rate
 from tpujob.errors import BadRequest
 
@@ -28,7 +28,7 @@ Machine = Annotated[str, argument("NAME", "As in `tpujob hosts`.", autocompletio
 
 @hosts.callback()
 def show_hosts(context: typer.Context, as_json: Json = False) -> None:
-    """Show machines that are suspected of wrong numbers; pin them."""
+    """Show machines that are suspected, and why; pin them."""
     if context.invoked_subcommand:
         return
     say_page(connect().hosts(), hosts_table, as_json)
@@ -109,7 +109,7 @@ def fsck(as_json: Json = False) -> int:
 # The pages -----------------------------------------------------------------------------------------------------------
 
 
-NO_HOSTS = "No machine is suspected of wrong numbers, and none is pinned."
+NO_HOSTS = "No machine is suspected, and none is pinned."
 NO_LEAKS = "No slice is left over: every slice in the cloud belongs to a job."
 NO_MEMBERS = "This backend has no members. `tpujob members add NAME ROLE` adds one."
 ALL_WELL = "All records, their histories and the slices in the cloud agree."
@@ -120,7 +120,6 @@ _HOSTS = (
     Column("Score", right=True),
     Column("Refused", style=lambda cell: "red" if cell == "yes" else ""),
     Column("Pin"),
-    Column("Newest reason", floors=(24, 13)),
 )
 _MEMBERS = (
     Column("Name", floors=(40, 24), cut=clip_middle),
@@ -145,7 +144,7 @@ def members_table(members: Sequence[MemberView], columns: int, *, color: bool = 
 
 
 def hosts_table(machines: Sequence[SuspectView], columns: int, *, color: bool = False) -> str:
-    """Return a line for each machine, in the order given."""
+    """Return a line for each machine, in the order given, and below it the accusations; open ones do not count."""
     if not machines:
         return NO_HOSTS
     rows = [
@@ -155,11 +154,16 @@ def hosts_table(machines: Sequence[SuspectView], columns: int, *, color: bool = 
             f"{machine['score']:.2f}",
             _refused(machine),
             clean(machine["pinned"]) or "-",
-            clean(machine["reasons"][-1]) if machine["reasons"] else "-",
         )
         for machine in machines
     ]
-    return table(_HOSTS, rows, columns, color=color)
+    head, *shown = table(_HOSTS, rows, columns, color=color).split("\n")
+    text = [head]
+    for line, machine in zip(shown, machines, strict=True):
+        reasons = [*machine["reasons"], *(f"open: {reason}" for reason in machine["open"])]
+        wrapped = (part for reason in reasons for part in wrap_indented(reason, columns, 2))
+        text += [line, *(clip(part, columns) for part in wrapped)]
+    return "\n".join(text)
 
 
 def _refused(machine: SuspectView) -> str:

@@ -20,7 +20,7 @@ from tpujob.domain.events import (
     ReportsIgnored,
     Watched,
 )
-from tpujob.domain.failures import preemption_notice, stall, triage
+from tpujob.domain.failures import contact, preemption_notice, stall, triage
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, End, Job, Outcome, Progress, Proof, State
 from tpujob.domain.observations import Absent, HostReport, Observation, Present, SliceState, Unknown
@@ -57,7 +57,7 @@ def preparing(job: Job, seen: Observation, now: float) -> Decision:
         return urgent
     if isinstance(seen.reports, Unknown) or now < job.wake:
         return Decision(wake_in=min(PAUSED_LOOK, max(1.0, job.wake - now)))
-    over = _ended(job, seen.reports, now)
+    over = _ended(job, seen, seen.reports, now)
     return over or _ignored(job, seen, now) or began or _start(job, seen, seen.reports, now)
 
 
@@ -69,7 +69,7 @@ def running(job: Job, seen: Observation, now: float) -> Decision:
         return Decision()
     if taken_over := _take_over(job, seen, seen.reports):
         return taken_over
-    over = _ended(job, seen.reports, now) or _stalled(job, seen, seen.reports, now)
+    over = _ended(job, seen, seen.reports, now) or _stalled(job, seen, seen.reports, now)
     noted = _watched(job, seen, now) or _ignored(job, seen, now)
     return over or noted or _go_on(job, seen.reports, now)
 
@@ -93,6 +93,8 @@ def _start(job: Job, seen: Observation, reports: Sequence[HostReport], now: floa
     if len(reports) == job.hosts:
         over = _late(job, reports, now) or _stalled(job, seen, reports, now)
         return over or _watched(job, seen, now) or Decision(wake_in=2)
+    if lost := _lost_before_start(job, seen, reports, now):
+        return _over(job, lost, reports, now)
     waited = now - max(job.attempt.started_at, job.wake) if job.attempt else 0.0
     just = seen.launched_for is not None and seen.launched_for < LAUNCH_HEARD
     heard = _in_touch(job, seen, LAUNCH_HEARD if waited <= LAUNCH_LATEST else releasing.SECOND_LOOK)
@@ -102,7 +104,7 @@ def _start(job: Job, seen: Observation, reports: Sequence[HostReport], now: floa
         lost = End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, unheard[0], message)
         return _over(job, lost, reports, now)
     start = Decision(action=StartProgram(), wake_in=max(2.0, soon(job, now)))
-    watches = waited > LAUNCH_DEADLINE - LAUNCH_HEARD
+    watches = waited > LAUNCH_DEADLINE - LAUNCH_HEARD or seen.silent
     return (_watched(job, seen, now) if watches else None) or start
 
 
@@ -122,8 +124,14 @@ def _go_on(job: Job, reports: Sequence[HostReport], now: float) -> Decision:
         attempt.progress, attempt.progress_at or job.state_since, progress, now
     ):
         first = attempt.progress.step is None
-        text = _first_step(job, progress) if first else f"step {progress.step}"
-        return Decision(event(job, _E.PROGRESSED, now, text, Progressed(progress, first)))
+        kind, text = _E.PROGRESSED, f"step {progress.step}"
+        if progress.nonfinite and not attempt.progress.nonfinite:
+            kind, text = _E.LOSS_NONFINITE, str(progress.nonfinite)
+        elif attempt.progress.nonfinite and not progress.nonfinite:
+            kind, text = _E.LOSS_FINITE, f"loss is finite again at step {progress.step}"
+        elif first:
+            text = _first_step(job, progress)
+        return Decision(event(job, kind, now, text, Progressed(progress, first)))
     ending = any(r.phase != Phase.RUNNING or r.notice for r in reports)
     return Decision(wake_in=2 if ending else 10)
 
@@ -135,7 +143,10 @@ def _first_step(job: Job, progress: Progress) -> str:
 
 
 def _worth_storing(stored: Progress, since: float, fresh: Progress, now: float) -> bool:
-    """Return whether the progress is stored now: the first step at once, as there was no training before it."""
+    """Return whether the progress is stored now: the first step at once, as there was no training before it, and a loss
+    that is not finite; one that comes and goes is not stored each time."""
+    if fresh.nonfinite and not stored.nonfinite:
+        return True
     if fresh.step is None or fresh.step == stored.step:
         return False
     return stored.step is None or now - since >= PROGRESS_EVERY
@@ -201,16 +212,70 @@ def _over(job: Job, end: End, reports: Sequence[HostReport] | Unknown, now: floa
     return Decision(end_attempt(job, end, reports, now), wake_in=0)
 
 
-def _ended(job: Job, reports: Sequence[HostReport], now: float) -> Decision | None:
+def _ended(
+    job: Job, seen: Observation, reports: Sequence[HostReport], now: float
+) -> Decision | None:
     end = triage.ended(reports, job.hosts)
     if end is None:
         return None
+    # a verdict and the cloud's notice are proved whatever has become of the other hosts
+    proved = end.verdict or end.cause in (None, Cause.PREEMPTED, Cause.MAINTENANCE)
+    if not proved and (unsure := _lost_peer(job, seen, reports, now)):
+        return unsure
     happened = end_attempt(job, end, reports, now)
     if happened.kind is _E.ATTEMPT_CONDEMNED:
         return Decision(happened, StopProgram(slice_name(job)), wake_in=0)
     # before the deletion of the slice, whose notice would let the program save wrong numbers
     spoilt = end.verdict and any(r.phase != Phase.EXITED for r in reports)
     return Decision(happened, StopProgram() if spoilt else None, wake_in=0)
+
+
+def _lost_peer(
+    job: Job, seen: Observation, reports: Sequence[HostReport], now: float
+) -> Decision | None:
+    """Decide about an end that the loss of another host, or of the slice, may have caused: wait until that is known, or
+    end the attempt for that host. None: every other host has given a sign of life, so the end counts."""
+    doubtful = contact.in_doubt(reports, job.hosts, seen.answered)
+    awaited = [*reports, *contact.unreported(job, reports, now)]
+    suspects = [r for r in awaited if r.host in doubtful | seen.abandoned]
+    if lost := _silent(job, seen, suspects, failed=True):
+        return _over(job, lost, reports, now)
+    newest = min(r.age for r in reports if r.phase == Phase.EXITED)
+    # the cloud shows the loss of a slice some seconds after its programs have ended
+    echoes = job.hosts > 1 and newest < triage.SETTLE and seen.evidence
+    if suspects or (echoes and triage.only_echoes(reports)):
+        return _watched(job, seen, now) or Decision(wake_in=2)
+    return None
+
+
+def _lost_before_start(
+    job: Job, seen: Observation, reports: Sequence[HostReport], now: float
+) -> End | None:
+    """Return the end of an attempt that cannot start again on its slice, as a host was lost. That others answer shows
+    that the way to the hosts is open."""
+    look = seen.serving(job)
+    ready = isinstance(look, Present) and look.state is SliceState.READY
+    others = set(range(job.hosts)) - set(seen.silent)
+    if not ready or not others or not contact.starts_again(job):
+        return None
+    return _silent(job, seen, contact.unreported(job, reports, now))
+
+
+def _silent(
+    job: Job, seen: Observation, reports: Sequence[HostReport], *, failed: bool = False
+) -> End | None:
+    """Return the end for a host that is lost. Nothing is decided unless the slice was seen: the backend may be cut
+    off."""
+    if not _in_touch(job, seen):
+        return None
+    return stall.silent(
+        reports,
+        seen.silent,
+        seen.report_every,
+        disturbed=seen.disturbed,
+        abandoned=seen.abandoned,
+        failed=failed,
+    )
 
 
 def _late(job: Job, reports: Sequence[HostReport], now: float) -> Decision | None:
@@ -225,18 +290,14 @@ def _late(job: Job, reports: Sequence[HostReport], now: float) -> Decision | Non
 def _stalled(
     job: Job, seen: Observation, reports: Sequence[HostReport], now: float
 ) -> Decision | None:
-    """Decide about a program that neither ends nor makes progress. Nothing is decided unless the slice was seen: the
-    backend may be cut off."""
+    """Decide about a program that neither ends nor makes progress. Nothing is decided unless the slice was seen. A host
+    that may be lost is judged first: the others wait for it."""
     if not isinstance(seen.serving(job), Present):
         return None
-    silent = _in_touch(job, seen) and stall.silent(
-        reports, seen.silent, seen.report_every, disturbed=seen.disturbed, abandoned=seen.abandoned
-    )
-    end = (
-        silent
-        or stall.left_behind(reports, job.hosts)
-        or stall.hung(job.spec.recovery.stall, reports)
-    )
+    end = _silent(job, seen, reports)
+    if end is None and not seen.silent:
+        end = stall.left_behind(reports, job.hosts)
+        end = end or stall.hung(job.spec.recovery.stall, reports)
     return _over(job, end, reports, now) if end else None
 
 

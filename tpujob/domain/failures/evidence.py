@@ -148,6 +148,7 @@ ECHO = re.compile(
     r"PollForError|coordination service.*(?:error|unavailable|fatal|shut)|tasks? (?:is|are) unhealthy"
     r"|stopped sending heartbeats|(?i:heartbeat timeout)|(?i:barrier (?:timed out|failed))"
     r"|Connection (?:reset|closed) by (?:remote )?peer|another task (?:died|has (?:failed|crashed))"
+    r"|Socket closed|grpc_status:14"
 )
 
 #: output of libraries on every host without a key file, also without any failure
@@ -161,3 +162,10 @@ def sign_of(lines: Sequence[str]) -> tuple[ErrorPattern, list[str]] | None:
         if matches:
             return sign, matches
     return None
+
+
+def is_echo(evidence: Sequence[str]) -> bool:
+    """Return whether the evidence of one host shows only that another host was gone: the program's last error, or else
+    its last lines, report a lost peer. What ended that other host is unknown from here."""
+    error = last_error(evidence)
+    return any(ECHO.search(line) for line in ([error] if error else evidence))

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from tpujob.domain.failures import preemption_notice
 from tpujob.domain.failures.evidence import (
-    ECHO,
     code_of,
     ending,
     error_class,
+    is_echo,
     last_error,
     proofs,
     sign_of,
@@ -44,6 +44,8 @@ CODES: Mapping[int, tuple[Outcome, Cause, str]] = {
     Exit.CONFIG: (Outcome.FAILED, Cause.BAD_SPEC, "the program refused its configuration"),
 }
 
+#: rank of an end that another host, or the loss of the slice, may have caused
+ECHOED = 2
 #: ends that another host may have caused: a peer died, aborted, killed, terminated
 CASCADE = frozenset({int(Exit.PEER), 134, 137, 143, -6, -9, -15})
 
@@ -56,17 +58,33 @@ def ended(reports: Sequence[HostReport], hosts: int) -> End | None:
         if len(done) == hosts:
             return _done(reports, hosts)
         return None
-    # at once: the other hosts only wait for a host that failed before its program, or may save wrong numbers; a late
-    # host is no such case, as another one may report the reason
-    early = any(
+    if len(done) < hosts and max(r.age for r in bad) < SETTLE and not _is_early(bad):
+        return None
+    return _blame(bad, reports)
+
+
+def judged_for(reports: Sequence[HostReport]) -> float | None:
+    """Return the seconds for which the first bad end of a host could be judged: all of its age, or what exceeds SETTLE.
+    None: no host ended badly."""
+    bad = _bad(reports)
+    age = max((r.age for r in bad), default=None)
+    return age if age is None or _is_early(bad) else max(0.0, age - SETTLE)
+
+
+def only_echoes(reports: Sequence[HostReport]) -> bool:
+    """Return whether no host ended by itself: each that ended badly was stopped, or had lost another host."""
+    return all(_rank(r) == ECHOED for r in _bad(reports))
+
+
+def _is_early(bad: Sequence[HostReport]) -> bool:
+    """Return whether an end is judged at once: the other hosts only wait for a host that failed before its program, or
+    may save wrong numbers. A late host is no such case, as another one may report the reason."""
+    return any(
         r.unreached
         or r.error_cause is Cause.NONFINITE
         or (r.error_cause is Cause.PREFLIGHT and not r.late)
         for r in bad
     )
-    if len(done) < hosts and max(r.age for r in bad) < SETTLE and not early:
-        return None
-    return _blame(bad, reports)
 
 
 def succeeded(reports: Sequence[HostReport], hosts: int) -> End | None:
@@ -115,6 +133,8 @@ def _blame(bad: Sequence[HostReport], reports: Sequence[HostReport]) -> End:
     if first.error_cause:
         code_text = "the program was not started" if first.exit_code is None else ending(code)
         proof = proofs(first, (), ordered)
+        if first.error_cause is Cause.NONFINITE and first.progress.nonfinite:
+            code_text = f"{first.progress.nonfinite} ({code_text})"
         return End(
             Outcome.FAILED,
             first.error_cause,
@@ -126,7 +146,8 @@ def _blame(bad: Sequence[HostReport], reports: Sequence[HostReport]) -> End:
             late=first.late,
             detail=f"host {first.host}: {first.error}",
         )
-    if preemption_notice.notice_of(reports) and (code in CASCADE or code == Exit.INTERRUPTED):
+    stops = code in CASCADE or code == Exit.INTERRUPTED or is_echo(first.evidence)
+    if preemption_notice.notice_of(reports) and stops:
         plain = "saved" if code == Exit.INTERRUPTED else preemption_notice.stopped(code)
         return preemption_notice.interrupted(reports, plain)
     if code in CODES:
@@ -198,12 +219,7 @@ def _rank(report: HostReport) -> int:
     if code in CODES:
         return 0
     if report.notice and code in CASCADE:  # killed after a notice: its lines prove nothing
-        return 2
+        return ECHOED
     if sign_of(report.evidence):
         return 0
-    return 2 if code in CASCADE or _is_echo(report.evidence) else 0
-
-
-def _is_echo(lines: Sequence[str]) -> bool:
-    error = last_error(lines)
-    return any(ECHO.search(line) for line in ([error] if error else lines))
+    return ECHOED if code in CASCADE or is_echo(report.evidence) else 0

@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.failures import stall
@@ -26,15 +26,22 @@ MEGASCALE_PORT = 8080
 LOG_BYTES = 256 * 1024 * 1024
 
 
-def plans(job: Job, *, report_every: float = 15.0, avoid: Collection[str] = ()) -> list[HostPlan]:
-    """Return the newest attempt's plan for each host of the serving slice. `avoid`: forbidden physical machines."""
+def plans(
+    job: Job, *, report_every: float = 15.0, avoid: Mapping[str, str] | None = None
+) -> list[HostPlan]:
+    """Return the newest attempt's plan for each host of the serving slice. `avoid`: physical machines
+    on which it must not run, each with the reason."""
     endpoints = sorted(_serving(job).endpoints, key=lambda e: e.host)
     hosts = [endpoint.host for endpoint in endpoints]
     return [HostPlan(n, _plan(job, endpoints, n, report_every, avoid)) for n in hosts]
 
 
 def _plan(
-    job: Job, endpoints: Sequence[Endpoint], host: int, report_every: float, avoid: Collection[str]
+    job: Job,
+    endpoints: Sequence[Endpoint],
+    host: int,
+    report_every: float,
+    avoid: Mapping[str, str] | None,
 ) -> Plan:
     spec, slice, context = job.spec, _serving(job), _context(job, host, endpoints)
     return {
@@ -68,7 +75,8 @@ def _plan(
             "resume": spec.watch.resume,
         },
         "stall": stall.rule(spec.recovery.stall),
-        "avoid": sorted(avoid),
+        "nonfinite_steps": spec.recovery.nonfinite_steps,
+        "avoid": dict(avoid or {}),
         "preflight": _preflight(job, endpoints, spec) if spec.preflight else None,
         "environment": environment_order(spec),
         "mounts": [*map(mount_order, spec.mounts), *data.data_mounts(job)],

@@ -184,6 +184,10 @@ class Recovery(kinds.SpecPart):
     failures: kinds.Failures = Field(3, description="Retries after failures of the program.")
     hangs: kinds.Failures = Field(3, description="Retries after hangs.")
     nonfinite: kinds.Failures = Field(3, description="Retries on other hardware after NaN or Inf.")
+    nonfinite_steps: kinds.Failures = Field(
+        20,
+        description="Reported steps in a row with a loss of NaN or Inf that end an attempt; 0: none do.",
+    )
     bad_hosts: kinds.Failures = Field(10, description="Retries on other hardware after bad hosts.")
     preflights: kinds.Failures = Field(5, description="Retries after failed checks of the hosts.")
     busy: kinds.Failures = Field(3, description="Retries after another process held the TPU.")
@@ -215,7 +219,7 @@ class WatchSpec(kinds.SpecPart):
     nonfinite: kinds.Pattern = Field(
         None,
         description="Regular expression of a line with NaN or Inf, such as "
-        "'step (?P<step>\\d+).*loss[=: ]+nan'; the group step is optional.",
+        "'(?i)step\\S?[=:\\s]+(?P<step>\\d+).*loss\\S?[=:\\s]+-?(nan|inf(inity)?)\\b'; the group step is optional.",
     )
     progress: kinds.Pattern = Field(
         None,

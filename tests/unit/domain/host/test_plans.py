@@ -22,7 +22,7 @@ def test_the_cache_that_hosts_share_is_their_owners_alone() -> None:
 
 
 def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
-    first, second = launch.plans(a_job(), report_every=3, avoid={"rack-7"})
+    first, second = launch.plans(a_job(), report_every=3, avoid={"rack-7": "it lies"})
     assert (first.host, second.host) == (0, 1)
     assert first.document == {
         "v": 1,
@@ -41,7 +41,8 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
         "log_bytes": 256 * 1024 * 1024,
         "watch": {"nonfinite": None, "progress": None, "checkpoint": None, "resume": None},
         "stall": {"seconds": 900, "first": 1800, "looks": 5},
-        "avoid": ["rack-7"],
+        "nonfinite_steps": 20,
+        "avoid": {"rack-7": "it lies"},
         "preflight": {
             "slice": "tj-000042-1",
             "chips": 8,
