@@ -40,6 +40,7 @@ from tpujob.domain.events import (
     Warned,
     Watched,
 )
+from tpujob.domain.failures.starts import OVERTAKEN
 from tpujob.domain.model import (
     REFUSALS,
     Attempt,
@@ -381,10 +382,6 @@ def _change_attempt(job: Job, **changes: Any) -> Job:
     return replace(job, attempts=(*earlier, replace(last, **changes)))
 
 
-#: causes for which a program is stopped; it may have succeeded before that
-OVERTAKEN = (Cause.CANCELLED, Cause.BUDGET)
-
-
 def may_end(attempt: Attempt, outcome: Outcome | None) -> bool:
     """Return whether the outcome may be set: a set one stays, unless the program had succeeded before its stop."""
     late_success = outcome is Outcome.SUCCEEDED and attempt.cause in OVERTAKEN
@@ -408,6 +405,7 @@ def _end_attempt(job: Job, at: float, end: End) -> Job:
         physical=end.physical,
         verdict=end.verdict,
         unreached=end.unreached,
+        started=end.started,
         idle=end.idle,
         detail=end.detail,
         everywhere=end.everywhere,

@@ -75,8 +75,10 @@ class Cause(StrEnum):
     OUTPUTS = "OUTPUTS"  #: the program ended with 0, and its outputs could not be saved
     HANG = "HANG"
     CRASH = "CRASH"
+    RESTART = "RESTART"  #: the program asked to be started again
     LOST_CONTACT = "LOST_CONTACT"
     BUDGET = "BUDGET"
+    TIME_LIMIT = "TIME_LIMIT"  #: `max_time` is reached
     CANCELLED = "CANCELLED"
     DEPENDENCY = "DEPENDENCY"  #: the condition on another job cannot be met any more
 
@@ -266,7 +268,7 @@ class Warnings:
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One start of the program on one slice. `outcome` and `cause` do not change once set, but for an attempt that its
-    user or a budget stopped: it may prove to have succeeded before."""
+    user or a limit stopped: it may prove to have succeeded before."""
 
     number: int  #: counts from 1
     slice: str
@@ -285,6 +287,8 @@ class Attempt:
     verdict: Verdict | None = None
     #: None: no failed connection between hosts is known
     unreached: Unreached | None = None
+    #: the program may have been started on a host; False: every report shows that it was not
+    started: bool = True
     resume_before: int = 0  #: it may resume only from a checkpoint before this step; 0: from any
     #: versions of Python, jax, jaxlib and libtpu, the same on all hosts; empty: unchecked
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -315,6 +319,7 @@ class End:
     verdict: Verdict | None = None
     unreached: Unreached | None = None
     late: bool = False  #: a time limit passed; no fault was found
+    started: bool = True
     progress: Progress | None = None  #: None: no host has reported progress
     physical: tuple[str, ...] = ()
     idle: float | None = None

@@ -219,7 +219,8 @@ class Actor:
     def _avoided(self, job: Job) -> dict[str, str]:
         """Return the machines that the program is kept off, with the reasons; none for a job that was refused too many
         of them."""
-        if job.spent.get(_PREFLIGHTS, 0) >= host_reputation.REFUSALS:
+        most = min(host_reputation.REFUSALS, job.spec.recovery.preflights)
+        if job.spent.get(_PREFLIGHTS, 0) >= most:
             return {}
         return host_reputation.avoided(self.reputation.suspects(), self.clock.now(), job.owner)
 

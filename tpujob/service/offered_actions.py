@@ -210,9 +210,8 @@ def _resume(job: Job, has: JobProgress, funds: Funds, prices: PriceList, now: fl
     if job.spec.is_group:
         does = "resumes those of its elements that failed or were cancelled"
         return _view("resume", does, "the slices of those elements")
-    needed = next_step.needs_budget(job) or (
-        job.state is State.HOLDING and job.then is State.FAILED
-    )
+    ending = job.state is State.HOLDING and job.then is State.FAILED
+    needed = next_step.needs_budget(job) or (ending and job.cause is Cause.BUDGET)
     if job.wish is DesiredState.RUN and not job.state.final and not needed:
         raise IllegalInState(f"job {job.id} is already active")
     if job.cause is Cause.BAD_SPEC and job.state.final:

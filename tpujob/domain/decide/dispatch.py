@@ -39,7 +39,7 @@ from tpujob.domain.decide.attempt_end import end_attempt
 from tpujob.domain.events import AboutSlice, Event, EventKind
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import DesiredState, End, Job, Outcome, State
-from tpujob.domain.observations import Observation
+from tpujob.domain.observations import Observation, Unknown
 
 _E = EventKind
 
@@ -125,7 +125,7 @@ def follow_up(job: Job, action: Action, result: Result, now: float) -> Event | N
         case CreateSlice(), Denied(cause, error, scope, limit):
             return provisioning.refuse(job, cause, error, scope, now, limit)
         case StartProgram(), Denied(cause, error):
-            return end_attempt(job, End(Outcome.FAILED, cause, None, error), (), now)
+            return end_attempt(job, End(Outcome.FAILED, cause, None, error), Unknown(error), now)
         case StartProgram(), Done():
             return active.note_launched(job, now)
         case StopProgram(name), Done() if any(s.name == name for s in job.condemned):

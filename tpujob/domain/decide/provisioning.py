@@ -34,10 +34,10 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         return Decision(holding.unused(job, ready.endpoints, now), wake_in=1)
     if job.wish is not DesiredState.RUN:
         return releasing.cancel(job, now, "cancelled before the slice was ready")
-    short = spending.used_up(job, seen, now)
-    if short:
-        then = State.FAILED if short.own else State.QUEUED
-        return releasing.start(job, now, short.text, ReleaseStarted(then, Cause.BUDGET))
+    limit = spending.used_up(job, seen, now)
+    if limit:
+        then = State.FAILED if limit.own else State.QUEUED
+        return releasing.start(job, now, limit.text, ReleaseStarted(then, limit.cause))
     if waited_out(job, now) and not ready:
         given_up = ReleaseStarted(State.FAILED, Cause.STOCKOUT)
         return releasing.start(job, now, waited_out_text(job), given_up)
