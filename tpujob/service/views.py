@@ -26,7 +26,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Attempt, Code, Ignored, Job, Slice, State, Suspect
 from tpujob.domain.money import pace
-from tpujob.domain.money.ledger import free, usd_of_job, usd_of_slice
+from tpujob.domain.money.ledger import certain, free, usd_of_job, usd_of_slice
 from tpujob.domain.observations import HostReport, Maintenance
 from tpujob.domain.progress import (
     JobProgress,
@@ -166,8 +166,7 @@ def job_view(
         spent=dict(job.spent),
         budgets=next_step.budgets(job),
         slices=[
-            slice_view(job, s, now=now, host_keys=host_keys if s is serving else "")
-            for s in job.slices
+            slice_view(s, now=now, host_keys=host_keys if s is serving else "") for s in job.slices
         ],
         attempts=[attempt_view(a, steps, private=private) for a in job.attempts],
         spec=_spec(job, private=private),
@@ -220,7 +219,10 @@ def code_view(code: Code | None) -> CodeView | None:
     return None if code is None else CodeView(**asdict(code))
 
 
-def slice_view(job: Job, slice: Slice, *, now: float, host_keys: str = "") -> SliceView:
+def slice_view(slice: Slice, *, now: float, host_keys: str = "") -> SliceView:
+    is_free = free(slice)
+    usd = 0.0 if is_free else usd_of_slice(slice, now)
+    least = 0.0 if is_free else usd_of_slice(certain(slice), now)
     return SliceView(
         name=slice.name,
         type=slice.type,
@@ -229,7 +231,9 @@ def slice_view(job: Job, slice: Slice, *, now: float, host_keys: str = "") -> Sl
         pricing=slice.pricing,
         role=slice.role,
         usd_per_hour=slice.usd_per_hour,
-        usd=0.0 if free(job, slice) else usd_of_slice(slice, now),
+        usd=usd,
+        free=is_free,
+        unsure_usd=round((usd or 0.0) - (least or 0.0), 6),
         requested_at=rfc3339(slice.requested_at),
         ready_at=_maybe(slice.ready_at),
         gone_at=_maybe(slice.gone_at),

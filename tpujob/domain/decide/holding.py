@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram
-from tpujob.domain.decide import releasing, spending
+from tpujob.domain.decide import billing, releasing, spending
 from tpujob.domain.decide.attempt_end import best_progress, end_attempt, ran_since, slice_name
 from tpujob.domain.decide.condemned import STOP_PATIENCE, still_running
 from tpujob.domain.events import Event, EventKind, Progressed, ReleaseStarted, SliceHeld
 from tpujob.domain.failures import triage
 from tpujob.domain.lifecycle import OVERTAKEN, event
-from tpujob.domain.model import Cause, DesiredState, End, Endpoint, Job, Outcome, State
+from tpujob.domain.model import Cause, DesiredState, End, Job, Outcome, State
 from tpujob.domain.observations import Absent, HostReport, Observation, Present, Unknown
 from tpujob.protocol import Phase
 
@@ -129,9 +129,10 @@ def _awaits_reports(job: Job, seen: Observation, now: float) -> bool:
 # The ways in ---------------------------------------------------------------------------------------------------------
 
 
-def unused(job: Job, endpoints: tuple[Endpoint, ...], now: float) -> Event:
+def unused(job: Job, look: Present, seen: Observation, now: float) -> Event:
     """Hold a slice that has just become ready."""
-    held = SliceHeld(now + job.spec.hold, None, endpoints)
+    ready_at = billing.ready_since(job.slice, look, seen, now) if job.slice else now
+    held = SliceHeld(now + job.spec.hold, None, look.endpoints, ready_at)
     return event(job, _E.HELD, now, held_text(job), held)
 
 

@@ -89,7 +89,9 @@ def _spans_of_slice(
     yield Span(TimePart.PROVISIONING, moment(slice.requested_at), ready, slice)
     if slice.ready_at is None:
         return
-    marks: list[_Mark] = [(ready, TimePart.HELD)]  # of a job cancelled before its program ran
+    # held: of a job cancelled before its program ran
+    unseen = slice.certain_until is not None and slice.certain_until == slice.ready_at
+    marks: list[_Mark] = [(ready, TimePart.PREPARING if unseen else TimePart.HELD)]
     for attempt in attempts:
         next_part = _part_after(attempt, last=attempt is attempts[-1])
         marks += _marks_of_attempt(attempt, kept_steps, gone, next_part)
@@ -185,7 +187,7 @@ def timeline(job: Job, now: float, done: Progress | None = None) -> list[Stretch
     attempts: dict[str, list[Attempt]] = {}
     for attempt in job.attempts:
         attempts.setdefault(attempt.slice, []).append(attempt)
-    free = {s.name for s in job.slices if ledger.free(job, s)}
+    free = {s.name for s in job.slices if ledger.free(s)}
     stretches: list[Stretch] = []
     in_order = sorted(spans(job, now), key=lambda s: (s.start, s.part is TimePart.CONDEMNED, s.end))
     for span in in_order:

@@ -43,7 +43,9 @@ class Row:
     billed: int = 0  #: chip-microseconds from ready to gone
     unpriced: int = 0  #: the part of `billed` without a known price
     list: int = 0  #: micro-dollars by list price, as far as prices are known
-    unsure: int = 0  #: the part of `list` for slices that are missing and not confirmed gone
+    unsure: int = (
+        0  #: the part of `list` for slices that are missing, or were lost while no poll saw them
+    )
     granted: int = 0  #: micro-dollars of slices that a grant pays for
 
     @property
@@ -115,20 +117,22 @@ class _Rate(NamedTuple):
     micros: int | None = None  #: micro-dollars an hour
     granted: bool = False
     open: bool = False
-    missing: int | None = None  #: since when the slice may be gone
+    missing: int | None = None  #: since when the slice may be gone, or may have been
 
 
 def _rate(job: Job, slice: Slice, covered: Collection[ledger.Key]) -> _Rate:
     key = (job.id, slice.name)
     living = slice.gone_at is None
+    missing = slice.missing_since if living else None
+    lost_at = missing if slice.certain_until is None else slice.certain_until
     return _Rate(
         chips=ledger.chips(slice),
         key=key,
         ready=moment(slice.ready_at or 0.0),
-        micros=0 if ledger.free(job, slice) else ledger.rate(slice),
+        micros=0 if ledger.free(slice) else ledger.rate(slice),
         granted=key in covered,
         open=living,
-        missing=moment(slice.missing_since) if living and slice.missing_since is not None else None,
+        missing=None if lost_at is None else moment(lost_at),
     )
 
 

@@ -66,7 +66,7 @@ def _dated_samples(job: Job, now: float) -> Iterator[tuple[float, SliceSample]]:
         rests = (r for r in job.rests if since <= r.start and r.end <= slice.requested_at)
         since = max([since, *(rest.end for rest in rests)])
         place = SamplePlace(slice.type, slice.zone, slice.pricing, slice.tpu_slices)
-        if slice.ready_at is None:
+        if slice.ready_at is None or slice.certain_until == slice.ready_at:  # lost unseen
             if slice is job.slices[-1]:  # else the next slice ends this wait
                 end = now if job.finished_at is None else job.finished_at
                 wait = Stay(max(0.0, end - since), ended=False)

@@ -101,7 +101,7 @@ def _ledger_job(job: Job, covered: Collection[tuple[str, str]]) -> LedgerJobView
         slices=[
             _ledger_slice(job, slice, covered)
             for slice in job.slices
-            if slice.ready_at is not None and not ledger.free(job, slice)
+            if slice.ready_at is not None and not ledger.free(slice)
         ],
     )
 

@@ -136,7 +136,7 @@ def _remarks(costs: CostView, columns: int) -> list[str]:
     if total["least_micros"] < total["list_micros"]:
         lower, upper = (dollars(total[key]) for key in ("least_micros", "list_micros"))
         lines.append(
-            f"The list value is between {lower} and {upper}: a slice is missing, and not confirmed gone yet."
+            f"The list value is between {lower} and {upper}: a slice is missing, or was lost while no poll saw it."
         )
     if total["unpriced_chip_hours"]:
         share = 1 - total["unpriced_chip_hours"] / (total["chip_hours"] or 1)
