@@ -213,7 +213,7 @@ def cost_row(key: str, **fields: Any) -> CostRowView:
         CostPartView(part="waiting", chip_hours=1.0, list_micros=0),
         CostPartView(part="redone", chip_hours=4 / 3, list_micros=1_228_667),
     ]
-    hours = {"chip_hours": 4.0, "goodput": 8 / 15, "all_chip_hours": 5.0, "parts": parts}
+    hours = {"chip_hours": 4.0, "goodput": 2 / 3, "waited_chip_hours": 1.0, "parts": parts}
     micros = {"list_micros": 3_686_000, "least_micros": 3_686_000}
     return example(CostRowView, {"key": key, "jobs": 1, "slices": 1, **hours, **micros, **fields})
 

@@ -129,8 +129,8 @@ class CostRowView(TypedDict):
     #: less than `list_micros` while a slice is missing and not yet confirmed to be gone
     least_micros: int
     pay_micros: int  #: without the slices that a grant pays for
-    goodput: float | None  #: the productive part of `all_chip_hours`; None: there was no time
-    all_chip_hours: NotRequired[float]  #: billed or not, waiting included: the sum of the parts
+    goodput: float | None  #: the productive part of `chip_hours`; None: nothing was billed
+    waited_chip_hours: float  #: of waiting for the cloud, which are not billed
     parts: list[CostPartView]
 
 

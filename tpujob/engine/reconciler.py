@@ -94,7 +94,6 @@ class Reconciler:
             report_every=report_every,
             live=self.observer.live,
             groups=self.groups,
-            spent=self.spending.text_of,
         )
         self.live, self.circuits = self.observer.live, self.breaker.circuits
         self._accused: set[str] = set()  #: what this process has stored already

@@ -55,10 +55,6 @@ class Spending:
             ]
             return Funds(self._granted(job), tuple(mine))
 
-    def text_of(self, job: Job) -> str:
-        """Return what the store keeps of a job that is removed. Raises as `of` does."""
-        return shared.spent_text(job, self.of(job).granted) if self.budgets else ""
-
     def accounts(self) -> list[Account]:
         """Return the account of each shared budget."""
         if not self.budgets:
@@ -114,12 +110,10 @@ class Spending:
     def _read_all(self, now: float) -> None:
         # before the records: what changes meanwhile is read again
         self._change = self._store.newest()
-        jobs, removed = self._store.list(), self._store.spent()
+        jobs = [*self._store.removed(), *self._store.list()]
         self._holders = {job.id: _bare(job) for job in jobs if job.grants}
         self._covered = covered(self._holders.values())
         self._sums = Sums(shared.month(now))
-        for job_id, text in removed.items():
-            self._sums.put(job_id, shared.share_of_removed(text, self._sums.month))
         for job in jobs:
             self._put(job)
 

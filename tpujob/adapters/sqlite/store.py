@@ -165,20 +165,22 @@ class SqliteStore:
             rows = db.execute(query, (*(before or (math.inf, "", 0)), limit)).fetchall()
         return [(job_id, event_from_text(job_id, text)) for job_id, text in rows]
 
-    def remove(self, job_id: str, *, lease: Lease | None, spent: str = "") -> None:
+    def remove(self, job_id: str, *, lease: Lease | None, keep: Job | None = None) -> None:
         with self._file.writing() as db:
             _check_lease(db, job_id, lease)
             if db.execute("DELETE FROM jobs WHERE id = ?", (job_id,)).rowcount:
                 for table in ("events", "ops", "keys", "leases"):
                     db.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))  # noqa: S608, ours
-                if spent:
-                    db.execute("INSERT OR REPLACE INTO spent VALUES (?, ?)", (job_id, spent))
+                if keep:
+                    row = (job_id, to_text(keep))
+                    db.execute("INSERT OR REPLACE INTO removed VALUES (?, ?)", row)
                 _note_change(db, job_id)
         self._decoded.drop(job_id)
 
-    def spent(self) -> dict[str, str]:
+    def removed(self) -> builtins.list[Job]:
         with self._file.reading() as db:
-            return dict(db.execute("SELECT job_id, document FROM spent").fetchall())
+            rows = db.execute("SELECT job_id, 0, document FROM removed ORDER BY job_id").fetchall()
+        return self._reader.readable(rows, records.kept_job)
 
     def damaged(self) -> list[tuple[str, str]]:
         return self._reader.sift(self._rows("ORDER BY number"))[1]

@@ -95,8 +95,8 @@ def _slice_lines(slice: SliceView, job: JobView, columns: int) -> list[str]:
     cost = f"{usd(slice['usd'])} at {rate(slice['usd_per_hour'])}"
     if slice.get("free"):
         cost += ": preempted in its first minute, which is free"
-    elif slice.get("unsure_usd"):
-        cost += f", {usd(slice['unsure_usd'])} of it uncertain: it was lost while no poll saw it"
+    elif unsure := slice.get("unsure_usd"):
+        cost += f", {usd(unsure)} of it uncertain: it was lost while no poll saw it"
     kind = clean(f"{slice['pricing']} {words.kind(slice)} in {slice['zone']}")
     line = f"  {clean(slice['name'])}  {state:9}  {kind}"
     out = [f"{line}  {cost}"]

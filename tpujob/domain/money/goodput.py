@@ -22,7 +22,7 @@ class TimePart(StrEnum):
 
     #: steps that count, or a program that reported no steps and succeeded
     PRODUCTIVE = "productive"
-    #: no slice is requested: backoff, or no slice may be requested yet; not billed
+    #: no slice is requested; not billed. Reports count the time after a refused request alone
     WAITING = "waiting"
     PROVISIONING = "provisioning"  #: a slice is requested and not ready; not billed
     PREPARING = "preparing"  #: from a ready slice until the program runs on every host; pauses between retries
@@ -74,6 +74,13 @@ def _spans_without_slice(job: Job, now: float) -> Iterator[Span]:
         reached = max(reached, moment(end))
     end = now if job.finished_at is None else job.finished_at
     yield Span(TimePart.WAITING, reached, moment(end))
+
+
+def waits_for_cloud(job: Job, span: Span) -> bool:
+    """Return whether the span without a slice follows a request that became none: another request is to come. What
+    a job waits for otherwise, such as other jobs, a person or a date, is no wait for the cloud."""
+    before = [s for s in job.slices if s.gone_at is not None and moment(s.gone_at) <= span.start]
+    return bool(before) and before[-1].ready_at is None
 
 
 # One slice -----------------------------------------------------------------------------------------------------------

@@ -58,11 +58,15 @@ class Row:
         return sum(share.chip_time for share in self.parts.values())
 
     @property
+    def waited(self) -> int:
+        """The chip-microseconds of waiting for the cloud, which are not billed."""
+        return self.chip_time - self.billed
+
+    @property
     def goodput(self) -> float | None:
-        """The productive share of all chip-time, waiting included, from 0 to 1; None: no time has passed."""
-        whole = self.chip_time
+        """The productive share of the billed chip-time, from 0 to 1; None: nothing was billed."""
         good = self.parts.get(TimePart.PRODUCTIVE, CostShare()).chip_time
-        return good / whole if whole else None
+        return good / self.billed if self.billed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,11 @@ def report(
     """Return the report of these jobs up to `now`. `covered`: the slices that a grant pays for (`ledger.covered`)."""
     rows: dict[str, Row] = {}
     for job in jobs:
-        spans = goodput.spans(job, now)
+        spans = [
+            span
+            for span in goodput.spans(job, now)
+            if span.part is not TimePart.WAITING or goodput.waits_for_cloud(job, span)
+        ]
         if by == "day":
             spans = [piece for span in spans for piece in _by_day(span)]
         requested = accelerators.find(job.spec.tpu.types[0]).chips * job.tpu_slices

@@ -125,12 +125,13 @@ class JobIndex:
         held = [slice for slice in slices if slice.ready_at is not None]
         return len(held), len(slices) - len(held), sum(rate(slice) or 0 for slice in held)
 
-    def split(self) -> tuple[list[Job], dict[int, int]]:
-        """Return the records of the active jobs; of each that has ended its number, and the version of its record."""
+    def split(self) -> tuple[list[Job], dict[int, int], set[int]]:
+        """Return the records of the active jobs; of each that has ended its number, and the version of its record; and
+        the numbers of jobs that were removed since the first answer."""
         with self._lock:
             self._read_changes()
             ended = {n: entry.version for n, entry in self._jobs.items() if entry.job is None}
-            return self._live(), ended
+            return self._live(), ended, set(self._gone)
 
     def sum_up(self, view: JobFacts) -> None:
         """Write into the view of a group how many elements are in each state, and what they cost."""

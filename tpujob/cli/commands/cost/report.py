@@ -50,12 +50,14 @@ NOTHING = "There are no jobs, so nothing was spent."
 LEFT_OUT = (
     "List prices of TPU slices, from ready to gone, without disks, addresses, storage and traffic."
 )
-GOODPUT = "Goodput is the productive part of all chip-hours, waiting included."
+GOODPUT = (
+    "Goodput is the productive part of the billed chip-hours. Waiting for the cloud is not billed."
+)
 EMULATED = "These jobs ran on this machine's emulator, which bills nothing: amounts are Google's list prices."
 FREE = ("waiting", "provisioning")  #: nothing is billed before a slice is ready
 MEANING = {
     "productive": "steps that count",
-    "waiting": "no slice was requested",
+    "waiting": "between requests, after a refusal",
     "provisioning": "requested, not ready yet",
     "preparing": "set-up, and pauses between retries",
     "compiling": "until the first step",
@@ -90,19 +92,19 @@ def cost_page(costs: CostView, columns: int, *, color: bool = False) -> str:
 
 def time_lines(row: CostRowView, columns: int, *, color: bool = False) -> list[str]:
     """Return a table of the uses of one row's time."""
-    all_hours = row.get("all_chip_hours", sum(use["chip_hours"] for use in row["parts"]))
+    billed = row["chip_hours"]
     rows = [
         (
             use["part"],
             f"{use['chip_hours']:,.3f}",
-            f"{use['chip_hours'] / all_hours:.1%}" if all_hours else "-",
+            "-" if use["part"] in FREE or not billed else f"{use['chip_hours'] / billed:.1%}",
             dollars(0) if use["part"] in FREE else _money(use["list_micros"], row),
             MEANING.get(use["part"], ""),
         )
         for use in row["parts"]
     ]
-    billed = f"{row['chip_hours']:,.3f} of them were billed"
-    total = ("all", f"{all_hours:,.3f}", f"{1:.1%}", _money(row["list_micros"], row), billed)
+    waited = f"waited for the cloud: {row['waited_chip_hours']:,.3f} more"
+    total = ("billed", f"{billed:,.3f}", f"{1:.1%}", _money(row["list_micros"], row), waited)
     heading = paint("Where the time went", "bold", color)
     return [heading, table(_PARTS, [*rows, total], columns, color=color)]
 
