@@ -47,10 +47,13 @@ class SliceSample(NamedTuple):
 
 
 def history(jobs: Iterable[Job], now: float) -> list[SliceSample]:
-    """Return the samples of the newest slices of these jobs."""
+    """Return the samples of the newest slices of these jobs, and of as many waits for a slice that did not come, so that
+    many of these hide no slice."""
     dated = [pair for job in jobs for pair in _dated_samples(job, now)]
-    newest = sorted(dated, key=itemgetter(0))[-NEWEST:]
-    return [sample for _, sample in newest]
+    dated.sort(key=itemgetter(0))
+    held = [pair for pair in dated if pair[1].life is not None][-NEWEST:]
+    waits = [pair for pair in dated if pair[1].life is None][-NEWEST:]
+    return [sample for _, sample in sorted([*held, *waits], key=itemgetter(0))]
 
 
 def program_of(spec: JobSpec) -> str:

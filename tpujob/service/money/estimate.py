@@ -39,7 +39,7 @@ from tpujob.ports import Clock, Store
 from tpujob.service.money import budgets
 from tpujob.service.submission import Placed
 
-#: number of newest jobs that are read
+#: number of newest jobs with a slice that are read, and of those that requested one
 NEWEST = 2000
 #: seconds between two checkpoints, where neither the user nor the job file states them
 CHECKPOINTS = 600.0
@@ -49,8 +49,10 @@ class Forecaster:
     """Forecasts for one request: the records are read once, for any number of places."""
 
     def __init__(self, jobs: Sequence[Job], now: float, prices: PriceList) -> None:
-        newest = sorted(jobs, key=lambda job: job.created_at)[-NEWEST:]
-        self._samples: list[SliceSample] = history(newest, now)
+        asked = sorted((job for job in jobs if job.slices), key=lambda job: job.created_at)
+        held = [job for job in asked if any(s.ready_at is not None for s in job.slices)]
+        newest = {job.id: job for job in (*asked[-NEWEST:], *held[-NEWEST:])}
+        self._samples: list[SliceSample] = history(newest.values(), now)
         self._prices = prices
 
     def of(

@@ -56,7 +56,8 @@ def estimate_page(
         out.append("")
     forecast = estimate.get("forecast")
     if forecast is not None:
-        out += [*forecast_lines(forecast, columns, estimate["pricing"], color=color), ""]
+        ranges = forecast_lines(forecast, columns, estimate["pricing"], jobs=jobs, color=color)
+        out += [*ranges, ""]
         out += [*_forecast_explanation(forecast, columns), ""] if explained else []
     if estimate["unknown"]:
         out.append(paint("Not known, and in no total:", "bold", color))
@@ -155,7 +156,7 @@ METHOD = (
 
 
 def forecast_lines(
-    forecast: ForecastView, columns: int, pricing: str, *, color: bool = False
+    forecast: ForecastView, columns: int, pricing: str, *, jobs: int = 1, color: bool = False
 ) -> list[str]:
     wall = forecast["wall_hours"]
     rows = [
@@ -176,7 +177,12 @@ def forecast_lines(
         if mean is not None and hours(mean) != hours(0)
     ]
     held = f"{hours(forecast['billed_hours']['p50'])} of slices, at an unknown price"
-    out = [paint(f"With preemptions: {_summary(forecast) or held}", "bold", color)]
+    which = f", for each of {many(jobs, 'job')}" if jobs > 1 else ""
+    heading = f"With preemptions{which}: {_summary(forecast) or held}"
+    cost = forecast["list_micros"]
+    if cost and jobs > 1:
+        heading += f"; for all of them about {dollars(round(jobs * cost['p50']))}"
+    out = [paint(line, "bold", color) for line in wrap(heading, columns)]
     out += [table(_RANGES, rows, columns, color=color)]
     if mean_texts:
         work = f"on top of {hours(forecast['work_hours'])} of useful work"
