@@ -220,7 +220,11 @@ def cost_row(key: str, **fields: Any) -> CostRowView:
 
 def cost_view(**fields: Any) -> CostView:
     view = CostView(
-        at=AT, by="job", rows=[cost_row("000042", name="digits")], total=cost_row("total")
+        at=AT,
+        by="job",
+        rows=[cost_row("000042", name="digits")],
+        total=cost_row("total"),
+        unreadable=[],
     )
     return cast(CostView, view | fields)
 
@@ -369,6 +373,7 @@ class ScriptedJobs:
         begin = int(query.get("after") or 0)
         end = begin + query["limit"] if query.get("limit") else len(matching)
         return JobPage(
+            unreadable=[],
             rows=[job_row(j) for j in matching[begin:end]],
             next=str(end) if end < len(matching) else "",
             first=begin + 1,

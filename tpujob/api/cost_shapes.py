@@ -102,6 +102,9 @@ class SpendingView(TypedDict):
     reserve_micros: int  #: cost of saving and releasing the slices that are held or requested
     micros_per_hour: int  #: just now
     unpriced: str  #: a slice that is billed at an unknown price; empty: there is none
+    unreadable: list[
+        str
+    ]  #: ids of jobs whose records cannot be read: what they have spent is not known
     warned: bool  #: four fifths are used
     used_up: bool  #: its slices are being given back
     reached_at: str | None  #: when that begins, at the present rate; None: nothing is billed
@@ -163,8 +166,7 @@ class LedgerView(TypedDict):
 
 
 class CostView(TypedDict):
-    """The cost of TPU slices, without storage, traffic and the control plane. Cleaned jobs, and jobs with unreadable
-    records (`fsck` lists them), are not included."""
+    """The cost of TPU slices, without storage, traffic and the control plane; of removed jobs, too."""
 
     at: str
     by: CostGroup
@@ -173,6 +175,7 @@ class CostView(TypedDict):
     #: micro-dollars for copies of data and checkpoints into other regions; in no row, and not in the total
     copies_micros: NotRequired[int]
     emulated: NotRequired[bool]  #: the jobs ran on the emulator: nothing is paid
+    unreadable: list[str]  #: ids of jobs whose records cannot be read: their costs are in no amount
 
 
 class EstimateSaid(TypedDict, total=False):

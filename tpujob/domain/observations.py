@@ -145,6 +145,8 @@ class Account:
     at: float
     unpriced: str = ""  #: name of a slice that is billed at an unknown price
     until: float | None = None  #: start of the next period; None: never
+    #: ids of jobs whose records cannot be read: what they have spent is not known
+    unreadable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

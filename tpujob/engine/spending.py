@@ -39,6 +39,7 @@ class Spending:
         self._change, self._read_at = 0, 0.0
         #: of jobs with a write that may be under way: the version before it, and when it was noted
         self._noted: dict[str, tuple[int, float]] = {}
+        self._unreadable: set[str] = set()  #: jobs whose records cannot be read
         self._lock = threading.RLock()
 
     def of(self, job: Job) -> Funds:
@@ -105,12 +106,19 @@ class Spending:
             return
         self._read_at = now
         assert self._sums is not None
-        self._accounts = [self._sums.account(shared_budget, now) for shared_budget in self.budgets]
+        unclear = tuple(sorted(self._unreadable))
+        self._accounts = [
+            replace(self._sums.account(shared_budget, now), unreadable=unclear)
+            for shared_budget in self.budgets
+        ]
 
     def _read_all(self, now: float) -> None:
         # before the records: what changes meanwhile is read again
         self._change = self._store.newest()
         jobs = [*self._store.removed(), *self._store.list()]
+        self._unreadable = (
+            {job_id for job_id, _ in self._store.damaged()} if self.budgets else set()
+        )
         self._holders = {job.id: _bare(job) for job in jobs if job.grants}
         self._covered = covered(self._holders.values())
         self._sums = Sums(shared.month(now))
@@ -127,9 +135,12 @@ class Spending:
                 job = self._store.get(job_id)
             except NotFound:
                 self._sums.put(job_id, None)
+                self._unreadable.discard(job_id)
             except DamagedRecord as error:
+                self._unreadable.add(job_id)
                 log.warning("the sums of the budgets have job %s as it was: %s", job_id, error)
             else:
+                self._unreadable.discard(job_id)
                 before, _ = self._noted.get(job_id, (-1, 0.0))
                 if job.version > before or job_id in overdue:
                     changed.append(job)

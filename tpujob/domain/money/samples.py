@@ -47,8 +47,8 @@ class SliceSample(NamedTuple):
 
 
 def history(jobs: Iterable[Job], now: float) -> list[SliceSample]:
-    """Return the samples of the newest slices of these jobs, and of as many waits for a slice that did not come, so that
-    many of these hide no slice."""
+    """Return the samples of the newest slices of these jobs, and of as many waits for a slice that did not come: many
+    of these hide no slice."""
     dated = [pair for job in jobs for pair in _dated_samples(job, now)]
     dated.sort(key=itemgetter(0))
     held = [pair for pair in dated if pair[1].life is not None][-NEWEST:]

@@ -1,13 +1,13 @@
 """The part of `api.JobsApi` that is about the backend itself."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpujob.api import HealthView, LoopView, StoreView, TroubleView
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Circuit
-from tpujob.domain.text import duration, many, rfc3339
+from tpujob.domain.text import duration, many, rfc3339, unreadable
 from tpujob.engine import Counters, Loop, Pulse
 from tpujob.errors import TpujobError
 from tpujob.ports import Clock, Store
@@ -47,6 +47,7 @@ class Look:
     read_s: float | None = None  #: how long a cheap read of the store took; None: it failed
     store_error: str = ""
     overdue: int = 0  #: messages that were not delivered for too long
+    unreadable: Sequence[str] = ()  #: ids of jobs whose records cannot be read
 
 
 def is_late(process: ProcessFacts, pulse: Pulse, now: float) -> bool:
@@ -74,6 +75,12 @@ def troubles(process: ProcessFacts, look: Look) -> Iterator[TroubleView]:
             about="store",
             text=f"a read of the store takes {duration(look.read_s)}, where milliseconds are usual",
             hint="Everything waits for it: check the load of the disk or the database.",
+        )
+    if look.unreadable:
+        yield TroubleView(
+            about="records",
+            text=unreadable(look.unreadable),
+            hint="`tpujob sweep --slice NAME` releases a slice of such a job.",
         )
     if is_late(process, pulse, now):
         ago = "never" if pulse.passed_at is None else f"{duration(now - pulse.passed_at)} ago"
@@ -130,7 +137,8 @@ class BackendStatus:
         now, pulse = self.clock.now(), self.loop.pulse()
         read_s, revision, error = self.read()
         waiting, overdue = self.messages(OVERDUE)
-        bad = [*troubles(self.process, Look(now, pulse, read_s, error, overdue))]
+        unclear = () if read_s is None else self.unreadable()
+        bad = [*troubles(self.process, Look(now, pulse, read_s, error, overdue, unclear))]
         count = self.counters.registry.get_sample_value
         done, failed = (
             int(count("tpujob_tick_seconds_count", {"outcome": k}) or 0) for k in ("done", "failed")
@@ -183,6 +191,13 @@ class BackendStatus:
         except TpujobError as error:
             return None, 0, error.message
         return time.monotonic() - began, revision, ""
+
+    def unreadable(self) -> Sequence[str]:
+        """Return the ids of the jobs whose records cannot be read; none when the store does not answer."""
+        try:
+            return self.index.unreadable()
+        except TpujobError:
+            return ()
 
     def messages(self, late: float) -> tuple[int, int]:
         """Count the messages that wait, at most 1,000, and those older than that many seconds; 0 if they cannot be

@@ -50,6 +50,10 @@ class EndedSpending:
         self._covered: frozenset[tuple[str, str]] = frozenset()  #: slices of these
         self._sums: LruDict[tuple[Group, str], _Sums] = LruDict(MOST)
 
+    def unreadable(self) -> list[str]:
+        """Return the ids of the jobs whose records cannot be read, and which no report includes."""
+        return self._index.unreadable()
+
     def report(self, by: Group, user: str, now: float) -> tuple[CostReport, int]:
         """Return the report of all jobs, or of one user's, and the micro-dollars of their copies into other regions. A
         job that changes just now may be missing until the next call."""

@@ -53,6 +53,7 @@ class Costs:
             total=self._row(summary.total),
             copies_micros=copies,
             emulated=self._emulated,
+            unreadable=self._ended.unreadable(),
         )
 
     def _of_one(self, job: str, user: str, now: float, by: Group) -> tuple[CostReport, int]:

@@ -13,7 +13,7 @@ from tpujob.cli.options import Json, argument, complete_job, flag, option
 from tpujob.cli.output import say, say_page
 from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
-from tpujob.domain.text import clean, dollars, many
+from tpujob.domain.text import clean, dollars, many, unreadable
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -145,6 +145,8 @@ def _remarks(costs: CostView, columns: int) -> list[str]:
         lines.append(
             f"No price is known for {total['unpriced_chip_hours']:,.3f} chip-hours; the amounts cover {share:.1%}."
         )
+    if costs["unreadable"]:
+        lines.append(f"Not included: {unreadable(costs['unreadable'])}.")
     if copies := costs.get("copies_micros", 0):
         lines.append(
             f"Copies of data and checkpoints into other regions: {dollars(copies)}, in addition to these amounts."
@@ -203,6 +205,8 @@ def budgets_page(budgets: Sequence[SpendingView], columns: int, *, color: bool =
         return NO_BUDGETS
     out = [table(_BUDGETS, [_budget_cells(budget) for budget in budgets], columns, color=color)]
     out += ["", *wrap(RESERVE, columns)]
+    if unclear := next((budget["unreadable"] for budget in budgets if budget["unreadable"]), None):
+        out += wrap(f"Not included: {unreadable(unclear)}.", columns)
     return "\n".join(out)
 
 
