@@ -74,7 +74,7 @@ class Reconciler:
         self.counters = counters or Counters()
         self.owner = owner  #: unique among all backends, ever
         self.changed = changed  #: called after every commit, so that followers look again
-        self.breaker = CircuitBreaker(ports.store)
+        self.breaker = CircuitBreaker(ports.store, ports.clock)
         self.spending = Spending(ports.store, ports.clock, budgets)
         self.groups = Groups(ports.store, ports.clock)
         self.queue = Queue(

@@ -180,8 +180,8 @@ _OFFERS = frozenset({EventKind.SLICE_REQUESTED, EventKind.SLICE_READY, EventKind
 
 
 class CircuitBreaker:
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
         self._circuits: Mapping[str, Circuit] | None = None  #: None: not yet recalled
         self._lock = threading.Lock()
 
@@ -192,7 +192,7 @@ class CircuitBreaker:
             recalled = circuits.recalled(self._store.list(live=True))
             with self._lock:
                 self._circuits = recalled if self._circuits is None else self._circuits
-        return self._circuits
+        return circuits.corrected(self._circuits, self._clock.now())
 
     def note(self, before: Job, after: Job, happened: Event) -> None:
         """Include an event that is about to be written. Raises Conflict for a second request: of several jobs that saw
@@ -202,7 +202,7 @@ class CircuitBreaker:
             return
         self.circuits()  # recalls them, outside of the lock
         with self._lock:
-            known = self._circuits or {}
+            known = circuits.corrected(self._circuits or {}, now)
             if happened.kind is EventKind.SLICE_REQUESTED:
                 if circuits.retry_at(slice, known) > now:
                     raise Conflict(

@@ -22,6 +22,7 @@ from tpujob.api import (
 from tpujob.domain.capacity import circuits
 from tpujob.domain.events import Event
 from tpujob.domain.failures import host_reputation, stall
+from tpujob.domain.failures.retry import due_at
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Attempt, Code, Ignored, Job, Slice, State, Suspect
@@ -161,7 +162,7 @@ def job_view(
         bundles=list(job.bundles) if private else [],
         code=code_view(job.code) if private else None,
         hold_until=_maybe(job.hold_until),
-        wake_at=_maybe(job.wake if job.state in _WAITING and job.wake > now else None),
+        wake_at=_maybe(job.wake if job.state in _WAITING and due_at(job.wake, now) > now else None),
         spending=budgets.views(job, runtime.funds, now),
         spent=dict(job.spent),
         budgets=next_step.budgets(job),

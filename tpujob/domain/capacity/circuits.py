@@ -84,6 +84,11 @@ def retry_at(target: Offer | Slice, circuits: Circuits) -> float:
     return max((circuits[n].until for n in names(target) if n in circuits), default=0.0)
 
 
+def corrected(circuits: Circuits, now: float) -> Circuits:
+    """Return the circuits, half open if a clock that was ahead has opened them."""
+    return {n: replace(c, until=retry.due_at(c.until, now)) for n, c in circuits.items()}
+
+
 def recalled(jobs: Iterable[Job]) -> dict[str, Circuit]:
     """Return the circuits as computed from the records: for a backend that has just started."""
     circuits: dict[str, Circuit] = {}

@@ -12,7 +12,7 @@ from tpujob.domain.decide import billing, releasing, spending
 from tpujob.domain.decide.attempt_end import best_progress, end_attempt, ran_since, slice_name
 from tpujob.domain.decide.condemned import STOP_PATIENCE, still_running
 from tpujob.domain.events import Event, EventKind, Progressed, ReleaseStarted, SliceHeld
-from tpujob.domain.failures import triage
+from tpujob.domain.failures import retry, triage
 from tpujob.domain.lifecycle import OVERTAKEN, event
 from tpujob.domain.model import Cause, DesiredState, End, Job, Outcome, State
 from tpujob.domain.observations import Absent, HostReport, Observation, Present, Unknown
@@ -61,11 +61,12 @@ def _kept(job: Job, seen: Observation, now: float) -> Decision:
     short = spending.used_up(job, seen, now)
     if job.wish is DesiredState.RUN and not short and job.then is None:
         return _resume(job, now)
-    expired = job.hold_until is not None and now >= job.hold_until
+    until = None if job.hold_until is None else retry.due_at(job.hold_until, now, job.spec.hold)
+    expired = until is not None and now >= until
     if job.wish is DesiredState.CANCEL and not short and not expired and job.then is None:
         if not job.stopped:
             return Decision(action=StopProgram(), wake_in=2)
-        return Decision(wake_in=min(30.0, (job.hold_until or now) - now))
+        return Decision(wake_in=min(30.0, (until or now) - now))
     patience = STOP_PATIENCE + job.spec.stop_grace
     if not job.stopped and now - job.state_since < patience:
         return Decision(action=StopProgram(), wake_in=2)

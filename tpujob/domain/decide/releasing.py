@@ -88,7 +88,7 @@ def _keep(job: Job, seen: Observation, now: float) -> Decision | None:
         text = f"its slice is kept for {duration(keep)}, for the next job that fits"
         payload = SliceKept(job.state_since + keep)
         return Decision(event(job, _E.SLICE_KEPT, now, text, payload), wake_in=0)
-    left = job.hold_until - now
+    left = retry.due_at(job.hold_until, now, keep) - now
     return Decision(wake_in=min(left, KEPT_LOOK)) if left > 0 else None
 
 
