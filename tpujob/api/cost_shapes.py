@@ -254,3 +254,5 @@ class EstimateView(TypedDict):
     budget_micros: NotRequired[int]  #: the job's own budget; missing: it has none
     #: hours of slices that this budget pays, with their release; missing: no budget, or the slices cost it nothing
     budget_hours: NotRequired[float]
+    #: the part of the budget that is kept to save and to release a slice; missing with `budget_hours`
+    budget_reserve_micros: NotRequired[int]

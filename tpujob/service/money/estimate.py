@@ -19,6 +19,7 @@ from tpujob.domain.capacity.site import Site
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.model import Job
+from tpujob.domain.money import budget
 from tpujob.domain.money.conditions import Conditions, conditions
 from tpujob.domain.money.estimate import estimate, sums
 from tpujob.domain.money.estimate_shapes import (
@@ -172,6 +173,8 @@ class Estimates:
             paid = budgets.paid_hours(placed.spec, placed.first, cost)
             if paid is not None:
                 view["budget_hours"] = round(paid, 6)
+                kept = budget.reserve(placed.first, placed.spec.stop_grace)
+                view["budget_reserve_micros"] = kept
         if long.work is not None:
             forecaster = Forecaster(jobs, self._clock.now(), self._site.prices)
             outlook = forecaster.of(placed.spec, cost.use, long.work, stated)

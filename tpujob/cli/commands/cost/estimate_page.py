@@ -82,14 +82,18 @@ def _length(estimate: EstimateView) -> str:
 
 
 def _budget(estimate: EstimateView) -> str:
-    """Say when the job's own budget ends the job; empty: the budget suffices, or there is none."""
+    """Say when the job's own budget ends the job, and what part of it is kept; empty: there is none."""
     if "budget_micros" not in estimate or "budget_hours" not in estimate:
         return ""
+    limit, kept = (
+        dollars(estimate.get(key, 0)) for key in ("budget_micros", "budget_reserve_micros")
+    )
+    reserved = f"{kept} of the budget of {limit} are kept to save and to release the slice"
     paid, needed = estimate["budget_hours"], estimate["hours"]
     if needed is not None and paid >= needed:
-        return ""
+        return f"{reserved}."
     of = "" if needed is None else f" of {hours(needed)}"
-    return f"The budget of {dollars(estimate['budget_micros'])} pays for {hours(paid)}{of}; then the job is ended."
+    return f"{reserved}; the rest pays for {hours(paid)}{of}, then the job is ended."
 
 
 def _reservation(estimate: EstimateView) -> str:
