@@ -191,7 +191,7 @@ def _folded(job: Job, event: Event) -> Job:
             fresh = Slice(requested_at=at, tpu_slices=job.tpu_slices, **_fields(asked))
             return _with_slice(job, fresh)
         case SliceReady(endpoints, ready_at):
-            ready = _with_endpoints(job, at if ready_at is None else ready_at, endpoints)
+            ready = _with_endpoints(job, at, ready_at, endpoints)
             return _new_attempt(replace(ready, spent=_after_waiting(job)), at)
         case SliceHandedOn(name, to):
             return _change_slice(job, name, gone_at=at, handed_to=to)
@@ -218,8 +218,8 @@ def _folded(job: Job, event: Event) -> Job:
             retried = event.kind is _E.ATTEMPT_RETRIED
             return _new_attempt(ended, at) if retried else _condemned(ended, at, reason)
         case SliceHeld(until, end, endpoints, ready_at, then):
-            since = at if ready_at is None else ready_at
-            held = _end_attempt(job, at, end) if end else _with_endpoints(job, since, endpoints)
+            seen = job if end else _with_endpoints(job, at, ready_at, endpoints)
+            held = _end_attempt(job, at, end) if end else seen
             cause = end.cause if end and then is State.FAILED else held.cause
             return replace(held, hold_until=until, stopped=end is None, then=then, cause=cause)
         case SliceKept(until):
@@ -310,8 +310,12 @@ def _after_waiting(job: Job) -> Mapping[str, int]:
     return {k: v for k, v in job.spent.items() if k not in ("stockouts", "quota")}
 
 
-def _with_endpoints(job: Job, ready_at: float, endpoints: tuple[Endpoint, ...]) -> Job:
-    return _change_serving(job, endpoints=endpoints, ready_at=ready_at, in_queue=False)
+def _with_endpoints(
+    job: Job, at: float, ready_at: float | None, endpoints: tuple[Endpoint, ...]
+) -> Job:
+    since = at if ready_at is None else ready_at
+    seen = None if since == at else at
+    return _change_serving(job, endpoints=endpoints, ready_at=since, seen_at=seen, in_queue=False)
 
 
 def _condemned(job: Job, at: float, reason: str) -> Job:

@@ -120,6 +120,7 @@ class Slice:
     role: SliceRole = SliceRole.SERVING
     endpoints: tuple[Endpoint, ...] = ()
     ready_at: float | None = None  #: billing starts here
+    seen_at: float | None = None  #: when a poll first saw it ready; None: at `ready_at`
     #: when the cloud was first seen to report it as preempted, or as being suspended by the service
     preempted_at: float | None = None
     #: its billed time is certain up to here; it was lost after that, while no poll saw it. None: all of it is certain

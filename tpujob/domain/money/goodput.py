@@ -96,9 +96,10 @@ def _spans_of_slice(
     yield Span(TimePart.PROVISIONING, moment(slice.requested_at), ready, slice)
     if slice.ready_at is None:
         return
-    # held: of a job cancelled before its program ran
-    unseen = slice.certain_until is not None and slice.certain_until == slice.ready_at
-    marks: list[_Mark] = [(ready, TimePart.PREPARING if unseen else TimePart.HELD)]
+    marks: list[_Mark] = [(ready, TimePart.PREPARING)]
+    if slice.certain_until is None or slice.certain_until > slice.ready_at:  # a poll saw it
+        seen_at = ready if slice.seen_at is None else moment(slice.seen_at)
+        marks.append((seen_at, TimePart.HELD))  # of a job cancelled before its program ran
     for attempt in attempts:
         next_part = _part_after(attempt, last=attempt is attempts[-1])
         marks += _marks_of_attempt(attempt, kept_steps, gone, next_part)

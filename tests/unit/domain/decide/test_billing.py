@@ -9,7 +9,8 @@ from tests.support.records import ENDPOINTS, NOW, a_slice, job_in, report
 from tpujob.domain.decide import decide
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import DesiredState, Job, Slice, State
-from tpujob.domain.money.ledger import usd_of_job
+from tpujob.domain.money.goodput import TimePart, spans
+from tpujob.domain.money.ledger import US, usd_of_job
 from tpujob.domain.money.report import report as cost_report
 from tpujob.domain.observations import Absent, Observation, Present, SliceState
 
@@ -64,6 +65,8 @@ def test_a_slice_that_was_ready_unseen_counts_from_the_creation_of_its_node(
     look = replace(READY, created_at=created)
     job = settled(replace(waiting(), wish=wish), look, then, last_seen=seen)
     assert job.slices[0].ready_at == ready_at
+    parts = {span.part for span in spans(job, NOW + 60) if span.billed and span.end <= NOW * US}
+    assert parts == ({TimePart.PREPARING} if ready_at < NOW else set())
 
 
 @pytest.mark.parametrize("state", [SliceState.PREEMPTED, SliceState.STOPPED])
