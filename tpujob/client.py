@@ -24,6 +24,7 @@ from tpujob.errors import BackendGone, BadRequest, Busy, Transient
 
 if TYPE_CHECKING:
     from tpujob.adapters.http.client import RemoteJobs
+    from tpujob.wiring.retrying import RetryingClient
 
 TAIL = 1000  #: default number of lines of a log
 POLL = 30.0  #: seconds for which one request waits for a change
@@ -42,7 +43,9 @@ class Client:
         from tpujob.wiring import client
 
         #: all methods of the backend, with their own shapes (`tpujob.api.JobsApi`)
-        self.api = api or client.client(settings.load(context=context))
+        self._settings = settings.load(context=context)
+        self.api = api or client.client(self._settings)
+        self._given = api is not None
 
     def create(
         self, spec: Mapping[str, Any] | str | Path, *, key: str = "", allow_keys: bool = False
@@ -67,9 +70,9 @@ class Client:
             raise
         return Job(self, view)
 
-    def job(self, job: str) -> Job:
+    def job(self, job: str | int) -> Job:
         """Return a job by its id, or one of the caller's jobs by its name."""
-        return Job(self, self.api.get(job))
+        return Job(self, self.api.get(str(job)))
 
     def jobs(self, **filters: Unpack[ListAsked]) -> Rows:
         """Return a row for each matching job, the newest first: `jobs(mine=True, recent=True, order="spent")`."""
@@ -83,6 +86,25 @@ class Client:
             return [*map(dict, answer["events"])], answer["next"]
 
         return newest(page, limit)
+
+    def retrying(self) -> RetryingClient:
+        """Return a client that waits for half a minute while the backend is being replaced. Pass only requests that
+        change nothing."""
+        from tpujob.wiring import client
+        from tpujob.wiring.retrying import RetryingClient
+
+        def reconnect() -> RemoteJobs | None:
+            if not self._given:
+                self.api = client.running_client(self._settings) or self.api
+            return self.api
+
+        return RetryingClient(self.api, reconnect)
+
+    def __reduce__(self) -> tuple[type[Client], tuple[str]]:
+        """Connect again to the same context where it is unpickled, as another process cannot use this connection."""
+        if self._given:
+            raise TypeError("a Client that was made with `api` cannot be pickled: make one there")
+        return Client, (self._settings.context,)
 
     def __repr__(self) -> str:
         return f"<tpujob.Client of {self.api.url}>"
@@ -119,21 +141,24 @@ class Job:
         return self
 
     def wait(self, timeout: float | None = None) -> Job:
-        """Wait until the job has ended, in any final state. Raise Transient after `timeout` seconds."""
+        """Wait until the job has ended, in any final state, also while the backend is restarted. Raise Transient after
+        `timeout` seconds, BackendGone if no backend answers for half a minute."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while self.refresh().state not in FINAL:
+        retrying = self._client.retrying()
+
+        def ended() -> bool:
+            self.view = retrying.ask(lambda api: api.get(self.id))
+            return self.state in FINAL
+
+        while not ended():
             left = POLL if deadline is None else min(POLL, deadline - time.monotonic())
             if left <= 0:
                 raise Transient(f"job {self.id} is {self.state} after {timeout:g} s", hint=self.why)
-            self._wait_for_change(left)
-        return self
-
-    def _wait_for_change(self, timeout: float) -> None:
-        """Return when the job may have changed, or after `timeout` seconds."""
-        hints = self._client.api.follow(self.id, timeout=timeout)
-        next(hints)
-        if self.refresh().state not in FINAL:
+            hints = retrying.follow(self.id, timeout=left)
             next(hints)
+            if not ended():
+                next(hints)
+        return self
 
     def events(self) -> list[EventView]:
         """Return the job's events, the oldest first."""

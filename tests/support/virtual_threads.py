@@ -13,6 +13,7 @@ from unittest import mock
 
 from tests.support.simulation.patches import Instead
 from tests.support.simulation.sim import Sim, Task
+from tpujob.lib import threads as background_loops
 
 
 class Condition:
@@ -82,7 +83,7 @@ class Thread:
 
 @contextlib.contextmanager
 def virtual(sim: Sim, *modules: ModuleType) -> Iterator[None]:
-    """Let these modules take their time and threads from the simulation.
+    """Let these modules, and the background loops that they start, take their time and threads from the simulation.
 
     A thread that an earlier test left behind may still run in one of them. It sleeps in real time: the simulation can
     only suspend its own tasks."""
@@ -101,7 +102,7 @@ def virtual(sim: Sim, *modules: ModuleType) -> Iterator[None]:
         Thread=lambda *args, **kwargs: Thread(*args, sim=sim, **kwargs),
     )
     with contextlib.ExitStack() as stack:
-        for module in modules:
+        for module in (*modules, background_loops):
             for name, instead in (("time", clock), ("threading", threads)):
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, instead))

@@ -20,6 +20,7 @@ from typing import Generator
 from tpujob.agent.base import Failure, Record, remove_file
 from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.upload import Log
+from tpujob.lib.threads import start_loop
 from tpujob.protocol import live
 
 POLL = 0.25  #: seconds between two polls for new lines
@@ -35,8 +36,7 @@ def serve(folder: AttemptFolder, host: int, log: Log) -> None:
             listener.bind(path)
         os.chmod(folder.live, 0o600)
         listener.listen(8)
-        arguments = (listener, host, log)
-        threading.Thread(target=_accept_followers, args=arguments, name="live", daemon=True).start()
+        start_loop("live", lambda: _accept_followers(listener, host, log))
 
 
 def _accept_followers(listener: socket.socket, host: int, log: Log) -> None:

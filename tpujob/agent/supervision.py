@@ -16,6 +16,7 @@ from tpujob.agent.patterns import PatternWatch
 from tpujob.agent.processes import Find, read_proc
 from tpujob.agent.stack_traces import collect_stacks
 from tpujob.agent.upload import Log, ProgressReader, ReportWriter, first_lines
+from tpujob.lib.threads import start_loop
 from tpujob.protocol import (
     PREEMPTED,
     MaintenanceDocument,
@@ -192,7 +193,7 @@ class Notices:
         self.upcoming: Optional[MaintenanceDocument] = None  #: announced for later; not a notice
         self._passed_on_at = 0.0  #: monotonic; 0: no notice yet
         self._step_before: Any = None  #: the step of the newest checkpoint at that time
-        threading.Thread(target=self._poll_forever, name="metadata", daemon=True).start()
+        start_loop("metadata", self._poll_forever)
 
     def poll(self) -> None:
         """Poll the metadata server now."""

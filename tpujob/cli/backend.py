@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tpujob.cli.output import note
-from tpujob.errors import BackendGone, Transient
+from tpujob.wiring.retrying import RetryingClient
 
 if TYPE_CHECKING:
-    from tpujob.api import EventView, JobsApi, JobView
+    from tpujob.api import JobsApi
     from tpujob.config.settings import Settings
-
-T = TypeVar("T")
-
-FIRST_PAUSE = 0.2  #: seconds between the first two tries; each further pause is twice as long
-PATIENCE = 30.0  #: seconds until the last try begins; one try may itself take long
 
 
 def current_settings() -> Settings:
@@ -100,54 +92,10 @@ def hint_about_dead_processes() -> str:
     return f"{ended} ended unexpectedly: `tpujob up` starts what is missing"
 
 
-class RetryingClient:
-    """A client that repeats a request for half a minute while the backend is being replaced. Pass only requests that
-    change nothing: a repeated change could take effect twice."""
+def retrying_client() -> RetryingClient:
+    """Return a client of the context's backend that waits for half a minute while the backend is being replaced."""
 
-    def __init__(self) -> None:
-        self.api = connect()
+    def note_retry(message: str) -> None:
+        note(f"tpujob: {message}; trying again")
 
-    def ask(self, request: Callable[[JobsApi], T]) -> T:
-        """Return the backend's answer. Raises BackendGone or Transient when no backend answers in time."""
-        deadline = time.monotonic() + PATIENCE
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                return request(self.api)
-            except (BackendGone, Transient) as error:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise
-                if pause == FIRST_PAUSE:
-                    note(f"tpujob: {error.message}; trying again")
-            time.sleep(min(pause, left))
-            pause *= 2
-            self._reconnect()
-
-    def follow(self, job: str | None, *, timeout: float) -> Iterator[None]:
-        """Yield as `JobsApi.follow` does, and once more when the backend was replaced."""
-        while True:
-            try:
-                for _ in self.api.follow(job, timeout=timeout):
-                    yield
-            except (BackendGone, Transient):
-                self._reconnect()
-                yield  # the caller's next request raises the error if it lasts
-
-    def changes(self, job_id: str, *, timeout: float) -> Iterator[tuple[JobView, list[EventView]]]:
-        """Yield the job and its new events at each poll, until the job has ended."""
-        from tpujob.cli.render.words import FINAL
-
-        newest_event = 0
-        for _ in self.follow(job_id, timeout=timeout):
-            job = self.ask(lambda api: api.get(job_id))
-            fresh = self.ask(lambda api, after=newest_event: api.events(job_id, after=after))
-            newest_event = max([newest_event, *(event["seq"] for event in fresh)])
-            yield job, fresh
-            if job["state"] in FINAL:
-                return
-
-    def _reconnect(self) -> None:
-        # the next request raises the error if it lasts
-        with contextlib.suppress(BackendGone, Transient):
-            self.api = reconnect() or self.api
+    return RetryingClient(connect(), reconnect, note_retry)

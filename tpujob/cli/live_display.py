@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
-from tpujob.cli.backend import RetryingClient
+from tpujob.cli.backend import retrying_client
 from tpujob.cli.output import Screen, flush, get_screen, say, say_json_line
 from tpujob.cli.render.lines import event_line, progress_line
 from tpujob.cli.render.words import FINAL
+from tpujob.wiring.retrying import RetryingClient
 
 if TYPE_CHECKING:
     from tpujob.api import EventView, JobsApi, JobView
@@ -32,13 +33,27 @@ def follow(
 ) -> JobView:
     """Show the job until it has ended, and return it. `on_poll` returns a remark to show, or an empty string."""
     with sink:
-        for job, fresh in retrying.changes(job_id, timeout=JOB_POLL):
+        for job, fresh in poll_changes(retrying, job_id, timeout=JOB_POLL):
             sink.show(job, fresh, time.time())
             if job["state"] in FINAL:
                 return job
             if remark := on_poll(job):
                 sink.remark(remark, time.time())
     raise AssertionError("the hints never end")
+
+
+def poll_changes(
+    retrying: RetryingClient, job_id: str, *, timeout: float
+) -> Iterator[tuple[JobView, list[EventView]]]:
+    """Yield the job and its new events at each poll, until the job has ended."""
+    newest_event = 0
+    for _ in retrying.follow(job_id, timeout=timeout):
+        job = retrying.ask(lambda api: api.get(job_id))
+        fresh = retrying.ask(lambda api, after=newest_event: api.events(job_id, after=after))
+        newest_event = max([newest_event, *(event["seq"] for event in fresh)])
+        yield job, fresh
+        if job["state"] in FINAL:
+            return
 
 
 def sink_for(screen: Screen, *, list_price: float | None = None) -> PlainLines | Panel:
@@ -88,7 +103,7 @@ def watch_table(
 ) -> None:
     """Show the answer until Ctrl-C. A terminal is redrawn; other outputs get the text, or the facts as a line of JSON,
     whenever the facts change."""
-    retrying = RetryingClient()
+    retrying = retrying_client()
     shown = object()
     redraw = get_screen().tty and not as_json
     with _alternate_screen() if redraw else nullcontext():

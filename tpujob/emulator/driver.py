@@ -6,6 +6,7 @@ One thread advances the world and one watches the farm; a few more wait for the 
 
 import http.client
 import json
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,9 @@ from tpujob.emulator.farm import HostUp, SliceRequest
 from tpujob.emulator.tpu import interruptions, nodes
 from tpujob.emulator.tpu.records import BringUp, Disturb, Effect, SwitchOn, TakeDown
 from tpujob.emulator.tpu.world import World
+from tpujob.lib.threads import start_loop
+
+log = logging.getLogger(__name__)
 
 # The host farm -------------------------------------------------------------------------------------------------------
 
@@ -121,11 +125,11 @@ class Driver:
         self._farm = farm
         self._stopping = False
         self._pool = ThreadPoolExecutor(_FARM_CALLS, thread_name_prefix="farm-call")
-        self._thread = threading.Thread(target=self._run, name="world", daemon=True)
+        self._thread: threading.Thread | None = None
         self._watch = FarmWatch(world, farm)
 
     def start(self) -> None:
-        self._thread.start()
+        self._thread = start_loop("world", self._run)
         self._watch.start()
 
     def stop(self) -> None:
@@ -134,7 +138,8 @@ class Driver:
         with self._world.lock:
             self._stopping = True
             self._world.lock.notify_all()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         self._pool.shutdown(cancel_futures=True)
 
     def _run(self) -> None:
@@ -151,6 +156,9 @@ class Driver:
             apply = self._carry_out(effect)
         except FarmError as error:
             apply = partial(self._handle_failure, effect, str(error))
+        except Exception as error:  # a bug must not leave a node that is created for ever
+            log.exception("an effect on the host farm failed")
+            apply = partial(self._handle_failure, effect, repr(error))
         with self._world.lock:
             apply()
 
@@ -194,14 +202,15 @@ class FarmWatch:
         self._farm = farm
         self._ended = threading.Event()
         self._times_gone = 0
-        self._thread = threading.Thread(target=self._run, name="farm-watch", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        self._thread.start()
+        self._thread = start_loop("farm-watch", self._run)
 
     def stop(self) -> None:
         self._ended.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         while not self._ended.wait(_WATCH_INTERVAL_S):

@@ -19,6 +19,7 @@ from typing import TypeVar
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import TpujobError
 from tpujob.lib import log_context
+from tpujob.lib.threads import start_loop
 from tpujob.ports import Clock, Store
 
 log = logging.getLogger(__name__)
@@ -89,11 +90,11 @@ class Loop:
         reconciler.observer.slice_cache.news = self._heard
         reconciler.groups.news = self.poke
         reconciler.queue.news = self._placed
-        self._thread = threading.Thread(target=self.run, name="loop", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         self._started_at = self._clock.now()
-        self._thread.start()
+        self._thread = start_loop("loop", self.run)
 
     def pulse(self) -> Pulse:
         """Return the present health of the loop. Waits for no tick."""
@@ -111,7 +112,7 @@ class Loop:
         with self._wakeup:
             self._stopping = True
             self._wakeup.notify_all()
-        if self._thread.ident is not None:  # it was started
+        if self._thread is not None:
             self._thread.join()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -224,9 +225,8 @@ class Loop:
         was set back, all."""
         set_back = now < (self._passed_at or 0.0) - RESYNC
         due = guarded(lambda: self._store.due(now)) or []
-        if (
-            set_back or self._passed_at is None
-        ):  # also jobs whose time a clock that was ahead has set
+        if set_back or self._passed_at is None:
+            # also jobs whose time a clock that was ahead has set
             due += guarded(lambda: [job.id for job in self._store.list(live=True)]) or []
         moved = guarded(self._moved) or []
         with self._wakeup:

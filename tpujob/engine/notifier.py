@@ -22,6 +22,7 @@ from tpujob.domain.observations import Account
 from tpujob.engine.loop import guarded, is_due
 from tpujob.engine.notification_collector import Collector, NotificationSetup
 from tpujob.errors import TpujobError
+from tpujob.lib.threads import start_loop
 from tpujob.ports import Clock, Outbox, Owned, Store
 
 log = logging.getLogger(__name__)
@@ -158,18 +159,18 @@ class Notifier:
         self._added = False  #: a message was added, or a try has ended, since the outbox was read
         self._poll_at = self._forget_at = 0.0
         self._begun: list[Future[None]] = []  #: tries that may not have ended
-        self._thread = threading.Thread(target=self._run, name="notifier", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         if self._setup.channels:
-            self._thread.start()
+            self._thread = start_loop("notifier", self._run)
 
     def stop(self) -> None:
         """Return when the tries that were begun have ended, or soon; the next backend sends the rest."""
         with self._wakeup:
             self._stopping = True
             self._wakeup.notify_all()
-        if self._thread.ident is not None:  # it was started
+        if self._thread is not None:
             self._thread.join(LAST_TRIES)
         wait(self._begun, timeout=LAST_TRIES)
 

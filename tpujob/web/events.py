@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from tpujob.domain.text import rfc3339
 from tpujob.errors import TpujobError, Transient
+from tpujob.lib.threads import start_loop
 from tpujob.service import Changes
 from tpujob.web.schemas import Caller
 from tpujob.web.security.connections import LINE, ClientConnection
@@ -73,30 +74,28 @@ class Events:
             stream.note(None)  # what changed before is not known
         if self._follower is None:
             loop = asyncio.get_running_loop()
-            self._follower = threading.Thread(
-                target=self._follow, args=(loop,), name="live", daemon=True
-            )
-            self._follower.start()
+            self._follower = start_loop("live", lambda: self._follow(loop))
 
     def remove(self, stream: "EventStream") -> None:
         self._streams.discard(stream)
 
     def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
-        with suppress(RuntimeError):  # the loop has ended
-            try:
-                seen = self._changes.now()
-                self._follows = True
-                self._send(loop, None)
-                while self._streams and not self.stopped:
-                    newest = self._changes.wait(None, seen, WAIT)
-                    self.stopped = self._stopping()
-                    if newest > seen or self.stopped:
-                        self._send(loop, self._changes.since(seen))
-                    seen = newest
-            except TpujobError as error:
-                log.warning("cannot follow the store: %s", error)
-                time.sleep(WAIT)
+        try:
+            seen = self._changes.now()
+            self._follows = True
+            self._send(loop, None)
+            while self._streams and not self.stopped and not loop.is_closed():
+                newest = self._changes.wait(None, seen, WAIT)
+                self.stopped = self._stopping()
+                if newest > seen or self.stopped:
+                    self._send(loop, self._changes.since(seen))
+                seen = newest
+        except TpujobError as error:
+            log.warning("cannot follow the store: %s", error)
+            time.sleep(WAIT)
+        finally:
             self._follows = False
+        with suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(self._ended)
 
     def _ended(self) -> None:
@@ -106,8 +105,9 @@ class Events:
             self.add(stream)
 
     def _send(self, loop: asyncio.AbstractEventLoop, ids: Collection[str] | None) -> None:
-        for stream in [*self._streams]:
-            loop.call_soon_threadsafe(stream.note, ids)
+        with suppress(RuntimeError):  # the event loop is closed
+            for stream in [*self._streams]:
+                loop.call_soon_threadsafe(stream.note, ids)
 
 
 class EventStream(Response):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,10 @@ from tpujob.errors import BadRequest
 if TYPE_CHECKING:
     from tpujob.adapters.sign_in.google import Tokens
     from tpujob.config.context import Context
+
+
+#: seconds after which a browser that has not returned runs in the foreground
+FOREGROUND = 2.0
 
 
 def headers(settings: Settings, context: Context) -> Callable[[bool], Mapping[str, str]]:
@@ -64,8 +69,7 @@ def _by_browser(
     try:
         attempt = google.SignInAttempt.new(listener.redirect)
         address = google.address(place.client, attempt)
-        if open_browser and open_browser(address):
-            show(f"Sign in with the browser. If none has opened:\n{address}")
+        if open_browser and _opens(open_browser, address, show):
             code = listener.wait(attempt)
         else:
             show(f"Open this in a browser, on any machine:\n{address}")
@@ -76,6 +80,17 @@ def _by_browser(
         return google.exchange(place.client, attempt, code)
     finally:
         listener.close()
+
+
+def _opens(open_browser: Callable[[str], bool], address: str, show: Callable[[str], None]) -> bool:
+    """Show the address, then open the browser; return False if there is none. A browser in the foreground returns when
+    it is closed, which is after the redirect that the caller must answer: it counts as opened."""
+    show(f"Sign in with the browser. If none opens:\n{address}")
+    answers: list[bool] = []
+    opening = threading.Thread(target=lambda: answers.append(open_browser(address)), daemon=True)
+    opening.start()
+    opening.join(FOREGROUND)
+    return False not in answers
 
 
 def _deployed(settings: Settings) -> Context:

@@ -1,8 +1,11 @@
 """`tpujob.Client`: what a notebook gets, asked of a real backend over HTTP."""
 
+import os
+import pickle
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +18,9 @@ from tests.support.callers import ADA, NamedDoor
 from tests.support.scripted import listening
 from tests.support.stage import SPEC, Stage
 from tpujob.adapters.http.client import RemoteJobs
-from tpujob.errors import BadRequest, NotFound, Transient
+from tpujob.adapters.http.transport import BackendReply, BackendRequest
+from tpujob.api import JobView
+from tpujob.errors import BackendGone, BadRequest, NotFound, Transient
 from tpujob.lib import unix_sockets
 from tpujob.web.api import create_app
 
@@ -101,3 +106,93 @@ def test_importing_tpujob_imports_no_client() -> None:
     script = "import tpujob, sys; print('tpujob.client' in sys.modules, hasattr(tpujob, 'Klient'))"
     printed = subprocess.check_output([sys.executable, "-c", script], text=True)
     assert printed.split() == ["False", "False"]
+
+
+def test_a_forked_process_gets_the_jobs_that_it_names(stage: Stage, client: tpujob.Client) -> None:
+    """`multiprocessing.Pool` and the workers of a DataLoader fork: a connection that they shared would mix answers."""
+    ids = [client.create({**SPEC, "name": f"job-{n}"}).id for n in range(8)]
+    readers: list[int] = []
+    for _ in range(3):
+        reader, writer = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+            pid = os.fork()
+        if pid == 0:
+            wrong = "not finished"
+            try:
+                wrong = " ".join(i for i in ids * 5 if client.job(i).id != i)
+            finally:
+                os.write(writer, wrong.encode() or b"ok")
+                os._exit(0)
+        os.close(writer)
+        readers.append(reader)
+    assert [i for i in ids * 5 if client.job(i).id != i] == []
+    assert [_read_to_the_end(reader) for reader in readers] == ["ok"] * 3
+    for _ in readers:
+        os.wait()
+
+
+def _read_to_the_end(descriptor: int) -> str:
+    with open(descriptor) as pipe:
+        return pipe.read()
+
+
+def test_an_answer_about_another_job_is_an_error(
+    client: tpujob.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (client.create({**SPEC, "name": name}) for name in ("first", "second"))
+    transport = client.api._transport  # pyright: ignore[reportPrivateUsage] what a proxy could do
+    real = transport.request
+
+    def mixed_up(request: BackendRequest) -> BackendReply:
+        return real(request._replace(target=request.target.replace(first.id, second.id)))
+
+    monkeypatch.setattr(transport, "request", mixed_up)
+    for steer in (first.refresh, first.cancel, first.delete):
+        with pytest.raises(BackendGone, match=f"about job {first.id} is about {second.id}"):
+            steer()
+    assert first.name == "first", "the wrong answer is not kept"
+
+
+def test_ids_may_be_numbers_and_odd_keys_are_refused(client: tpujob.Client) -> None:
+    job = client.create(SPEC)
+    assert client.job(int(job.id)).id == job.id
+    for key in ("a\nb", "schlüssel"):
+        with pytest.raises(BadRequest, match="is not of ASCII"):
+            client.create(SPEC, key=key)
+
+
+def test_waiting_continues_when_the_backend_was_replaced(
+    stage: Stage, client: tpujob.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = client.create(SPEC)
+    job.delete()
+    stage.reconciler.tick(job.id)
+    failures = iter([BackendGone("gone"), Transient("starting")])
+    real = client.api.get
+
+    def get(job: str) -> JobView:
+        error = next(failures, None)
+        if error:
+            raise error
+        return real(job)
+
+    monkeypatch.setattr("tpujob.wiring.retrying.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(client.api, "get", get, raising=False)
+    assert job.wait(timeout=60).state == "cancelled"
+
+
+def test_a_client_is_pickled_as_its_context(
+    tmp_path: Path, client: tpujob.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = client.create(SPEC)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(client)
+
+    def connect(_settings: object) -> RemoteJobs:
+        return client.api
+
+    monkeypatch.setattr("tpujob.wiring.client.client", connect)
+    own = tpujob.Client()
+    copy = pickle.loads(pickle.dumps(own.job(job.id)))
+    assert (copy.id, copy.refresh().name) == (job.id, "digits")

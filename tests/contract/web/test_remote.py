@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,9 @@ from tests.support.scripted import (
     event_view,
     job_view,
     leak_view,
+    listening,
     log_line,
+    scripted_app,
     served,
     suspect_view,
     unix_socket,
@@ -27,9 +30,11 @@ from tests.support.scripted import (
 from tpujob import __version__, errors
 from tpujob.adapters.http import client as remote_module
 from tpujob.adapters.http.client import RemoteJobs
+from tpujob.adapters.http.transport import BackendReply, BackendRequest
 from tpujob.api import BrokenView, HostAccess, JobsApi, ListAsked, LogPage
 from tpujob.domain import paging
 from tpujob.errors import BackendGone, BadRequest, NotFound, Transient
+from tpujob.lib import unix_sockets
 from tpujob.web import streams
 
 
@@ -302,6 +307,28 @@ def test_another_server_at_that_port_is_no_backend(answer: bytes) -> None:
         with pytest.raises((BackendGone, Transient)):
             remote.list()
         remote.close()
+
+
+def test_a_refused_host_name_is_one_sentence_with_the_names_that_work(
+    api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The request for the version, with which refusals are explained, is refused in the same way."""
+    asked: list[str] = []
+    place = unix_sockets.listen(unix_sockets.place(tmp_path, "b.sock"))
+    with listening(scripted_app(api, hosts=["lab.example.org"]), place=place) as url:
+        remote = RemoteJobs(url)
+        transport = remote._transport  # pyright: ignore[reportPrivateUsage] its requests are counted
+        real = transport.request
+
+        def counted(request: BackendRequest) -> BackendReply:
+            asked.append(request.target)
+            return real(request)
+
+        monkeypatch.setattr(transport, "request", counted)
+        with pytest.raises(BadRequest, match="does not answer under that host name") as caught:
+            remote.list()
+    assert caught.value.hint == "It answers under: lab.example.org."
+    assert [target.partition("?")[0] for target in asked] == ["/v1/jobs", "/v1/version"]
 
 
 def test_a_size_limit_of_a_proxy_is_distinguished_from_the_backends() -> None:

@@ -106,9 +106,9 @@ def test_two_users_run_jobs_and_neither_touches_what_is_the_others(node: Node) -
     assert set(seen) == {mine, hers}
     assert (seen[mine]["user"], seen[hers]["user"]) == ("nobody", "daemon")
     assert eve("members", code=77).err
-    assert bob("delete", hers, code=77).err
+    assert bob("delete", hers, "--yes", code=77).err
     assert node.admin.json("show", hers)["state"] != "cancelled", "root reads and stops all of them"
-    node.admin.run("delete", hers)
+    node.admin.run("delete", hers, "--yes")
     assert "root" in {event.get("by") for event in node.admin.json("events", hers)}
 
 

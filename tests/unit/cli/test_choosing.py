@@ -1,5 +1,6 @@
 """Columns of the list, jobs that are chosen by what they are, and the words of other tools."""
 
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -45,10 +46,10 @@ def three(api: ScriptedJobs) -> ScriptedJobs:
 
 
 def test_jobs_that_match_are_steered(tpujob: Tpujob, three: ScriptedJobs) -> None:
-    result = tpujob("cancel", "--state", "queued", "--mine")
+    result = tpujob("cancel", "--state", "queued", "--mine", "--yes")
     assert [call["job"] for call in three.named("cancel")] == [*three.jobs]
     assert result.out.count("Job 0000") == 3
-    tpujob("delete", "--mine")
+    tpujob("delete", "--mine", "-y")
     tpujob("clean", "--mine", "--yes")
     calls = [{k: v for k, v in call.items() if v and k != "limit"} for call in three.named("list")]
     assert calls == [
@@ -80,3 +81,21 @@ def test_a_person_is_asked_once_about_all_that_match(
     assert len(questions) == 1
     assert questions[0].startswith("Delete 000042 ")
     assert len(three.named("delete")) == (3 if answer else 0)
+
+
+@pytest.mark.parametrize("verb", ["cancel", "delete", "clean"])
+@pytest.mark.parametrize("typed", ["", "n\n", "y\n"])
+def test_without_a_terminal_a_question_is_no_permission(
+    verb: str, typed: str, tpujob: Tpujob, three: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`echo n | tpujob delete JOB`, a line of cron and `ssh HOST tpujob cancel --mine` end nothing."""
+    monkeypatch.setattr("sys.stdin", StringIO(typed))
+    chosen = [["--state", "queued"], ["--mine"], *([] if verb == "cancel" else [["42"]])]
+    for words in chosen:
+        error = tpujob(verb, *words, code=2).err
+        assert (
+            f"nothing was done, as there is no terminal for the question: {verb.title()} " in error
+        )
+        assert "000042" in error
+        assert "--yes" in error
+    assert three.named(verb) == []

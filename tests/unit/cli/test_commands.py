@@ -459,7 +459,7 @@ def test_cancel_resume_delete_and_clean_do_what_they_say(tpujob: Tpujob, api: Sc
     assert "tpujob show 000042" in output
     assert "tpujob logs 000042 -f" in output
     assert tpujob("resume", "42", "--json").json["id"] == "000042"
-    assert tpujob("delete", "42", "--json").json["wish"] == "release"
+    assert tpujob("delete", "42", "--yes", "--json").json["wish"] == "release"
     assert tpujob("clean", "42", "--yes", "--checkpoints", "--json").json["wish"] == "clean"
     assert api.named("clean") == [{"job": "42", "checkpoints": True}]
 
@@ -561,11 +561,12 @@ def test_an_invalid_command_line_is_a_usage_error(tpujob: Tpujob, words: str) ->
 @pytest.mark.parametrize("verb", ["cancel", "resume", "delete", "clean"])
 def test_one_command_steers_several_jobs(tpujob: Tpujob, api: ScriptedJobs, verb: str) -> None:
     api.jobs["000043"] = job_view("000043", name="other")
-    result = tpujob(verb, "42", "99", "other", code=3)
+    yes = ["--yes"] if verb in ("delete", "clean") else []
+    result = tpujob(verb, *yes, "42", "99", "other", code=3)
     assert "Job 000042" in result.out
     assert "Job 000043" in result.out
     assert "no job is called '99'" in result.err
-    result = tpujob(verb, "42", "43", "--json")
+    result = tpujob(verb, *yes, "42", "43", "--json")
     assert [json.loads(line)["id"] for line in result.out.splitlines()] == ["000042", "000043"]
 
 
@@ -602,7 +603,7 @@ def test_a_silent_backend_has_a_log_shown(tpujob: Tpujob, monkeypatch: pytest.Mo
     result = tpujob("cancel", "42", code=69)
     assert "tpujob up" in result.err
     assert str(tpujob.state / "run" / "backend.log") in result.err
-    monkeypatch.setattr("tpujob.cli.backend.PATIENCE", 0.5)
+    monkeypatch.setattr("tpujob.wiring.retrying.PATIENCE", 0.5)
     assert tpujob("wait", "42", code=69).err.count("trying again") == 1
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -139,6 +140,28 @@ def test_one_line_chooses_a_backend_and_a_browser_signs_in(
     assert not cloud.file.exists()
     assert "you are not signed in" in tpujob("list", code=77).err
     assert tpujob("logout").out == "You were not signed in.\n"
+
+
+def test_a_browser_in_the_foreground_is_answered_and_the_address_is_shown_first(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as w3m: the call that opens it returns when the person closes it."""
+    cloud.write()
+    monkeypatch.setattr(sign_in, "FOREGROUND", 0.05)
+    shown: list[str] = []
+    signed_in = threading.Event()
+
+    def browse(address: str) -> bool:
+        assert address in shown[0], "the address was shown before the browser opened"
+        urllib.request.urlopen(cloud.issuer.consent(address), timeout=30).close()
+        return signed_in.wait(30)
+
+    def ask(_: str) -> str:
+        raise AssertionError("a browser was opened: no address is pasted")
+
+    who = sign_in.login(cloud.settings, open_browser=browse, show=shown.append, ask=ask)
+    signed_in.set()
+    assert who == "ada@example.org"
 
 
 def test_on_a_login_node_an_address_is_pasted(cloud: Cloud, tpujob: Tpujob) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tpujob.adapters.http.transport import Sign
-    from tpujob.api import EventView, JobPage, JobsApi, ListAsked, LogBlock
+    from tpujob.api import EventView, JobPage, JobsApi, JobView, ListAsked, LogBlock
     from tpujob.api.methods import Method
 else:
     JobsApi = object
@@ -140,8 +140,11 @@ class RemoteJobs(JobsApi):
     # One request -----------------------------------------------------------------------------------------------------
 
     def _call(self, method: Method, *args: Any, **kwargs: Any) -> Any:
-        """Call a method whose answer is JSON."""
+        """Call a method whose answer is JSON. Raises BackendGone for an answer about another job."""
         answer = self._json(self._reply(method, *args, **kwargs))
+        if method.signature.return_annotation == "JobView" and "job" in method.signature.parameters:
+            job = method.signature.bind(self, *args, **kwargs).arguments["job"]
+            _check_job(str(job), answer)
         return None if method.signature.return_annotation == "None" else answer
 
     def _reply(self, method: Method, *args: Any, **kwargs: Any) -> BackendReply:
@@ -166,6 +169,8 @@ class RemoteJobs(JobsApi):
             if not self.url.startswith("unix:"):  # on one machine compression takes longer
                 headers["Accept-Encoding"] = "gzip"
         key = parts["header"].get(HEADER, "")
+        if not (key.isascii() and key.isprintable()):
+            raise BadRequest(f"the key {key[:60]!r} is not of ASCII letters, digits and signs")
         if key:
             headers["Idempotency-Key"] = key
         return self._send(
@@ -209,7 +214,9 @@ class RemoteJobs(JobsApi):
             error = _error(json.loads(reply.body)["error"])
         except (ValueError, KeyError, TypeError, RecursionError):
             raise self._not_a_backend(reply) from None
-        if isinstance(error, (BadRequest, BadSpec, NotFound)) and not path.startswith("/jobs/"):
+        if isinstance(error, (BadRequest, BadSpec, NotFound)) and not path.startswith(
+            ("/jobs/", "/version")
+        ):
             self._add_versions(error)
         raise error
 
@@ -241,6 +248,16 @@ class RemoteJobs(JobsApi):
 
     def _with_log(self, hint: str) -> str:
         return f"{hint}; its log: {self._log}" if self._log else hint
+
+
+def _check_job(job: str, view: JobView) -> None:
+    """Raise BackendGone if `view` is not of the job with that id or name."""
+    same_id = job.isdecimal() and int(job) == int(view["id"])
+    if not same_id and job != view["name"]:
+        raise BackendGone(
+            f"the answer to a request about job {job} is about {view['id']} ({view['name']})",
+            hint="Nothing of this answer is used. Repeat the request.",
+        )
 
 
 def _segment(method: Method, name: str, value: str) -> str:

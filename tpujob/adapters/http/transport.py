@@ -123,7 +123,8 @@ class BackendReply(NamedTuple):
 
 
 class BackendTransport:
-    """Sends requests to a backend over connections that are reused. Thread-safe."""
+    """Sends requests to a backend over connections that are reused. Thread-safe; a forked process opens its own
+    connections."""
 
     def __init__(
         self, address: BackendAddress, find_again: Callable[[], str | None] | None = None
@@ -133,6 +134,7 @@ class BackendTransport:
         self._find_again = find_again
         self._idle: list[http.client.HTTPConnection] = []
         self._busy = set[BackendAnswer]()
+        self._pid = os.getpid()  #: of the process whose connections these are
         # not at exit, when a thread that still reads would report that nothing answers
         weakref.finalize(self, _close_all, self._idle).atexit = False
 
@@ -172,6 +174,12 @@ class BackendTransport:
 
     def _send(self, request: BackendRequest) -> BackendAnswer:
         """Send a request, again when an idle connection turns out to be closed or the backend is found elsewhere."""
+        if (
+            self._pid != os.getpid()
+        ):  # a forked process: an answer here would be taken from its parent
+            self._pid = os.getpid()
+            self._busy.clear()
+            self.close()
         find_again, self._find_again = self._find_again, None
         while True:
             idle = None if request.once else self._idle_connection()
@@ -213,7 +221,8 @@ class BackendTransport:
 
     def _release(self, answer: BackendAnswer, connection: http.client.HTTPConnection) -> None:
         self._busy.discard(answer)
-        if connection.sock is not None and len(self._idle) < IDLE:
+        own = self._pid == os.getpid()
+        if connection.sock is not None and own and len(self._idle) < IDLE:
             self._idle.append(connection)
         else:
             connection.close()

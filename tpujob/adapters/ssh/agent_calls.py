@@ -23,6 +23,7 @@ from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Cause
 from tpujob.domain.text import one_line
 from tpujob.errors import Refused, Transient
+from tpujob.lib import threads
 from tpujob.protocol import Phase, live
 from tpujob.protocol.paths import HOST_FOLDER
 
@@ -245,6 +246,8 @@ def build_archive() -> bytes:
         content[f"{root.parts[0]}/__init__.py"] = ""
         for path in sorted(folder.rglob("*.py")):
             content[(root / path.relative_to(folder)).as_posix()] = path.read_text()
+    content["tpujob/lib/__init__.py"] = ""
+    content["tpujob/lib/threads.py"] = Path(threads.__file__).read_text()
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
         for name, text in content.items():

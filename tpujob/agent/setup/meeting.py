@@ -19,6 +19,7 @@ import time
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from tpujob.agent.base import Check, Failure, Record, parse_json
+from tpujob.lib.threads import start_loop
 from tpujob.protocol import UnreachedDocument, signing
 
 KIND = "meeting"  #: the kind of the signatures
@@ -47,7 +48,7 @@ class Meetings:
         self._fetched: Set[Tuple[int, int]] = set()  #: rounds and hosts that have got the answer
         self._free = threading.Semaphore(AT_ONCE)
         if host == 0:
-            threading.Thread(target=self._listen, name="meeting", daemon=True).start()
+            start_loop("meeting", self._listen)
 
     def meet(self, message: Record, patience: float, check_stop: Check) -> List[Record]:
         """Return the messages of all hosts, in the order of hosts, equal on all hosts. Raises Stopped, and Failure that

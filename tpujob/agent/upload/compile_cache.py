@@ -26,6 +26,7 @@ from tpujob.agent.storage import (
     digests_of,
     fetch,
 )
+from tpujob.lib.threads import start_loop
 from tpujob.protocol import signing
 
 MAX_BYTES = 4 * 1024**3  #: bytes that are fetched before the program; JAX compiles the rest again
@@ -86,7 +87,7 @@ class CompileCache:
 
     def follow(self) -> None:
         """Upload new entries from now on, until `finish`."""
-        threading.Thread(target=self._upload_forever, name="compiled", daemon=True).start()
+        start_loop("compiled", self._upload_forever)
 
     def _upload_forever(self) -> None:
         while not self._done.wait(EVERY):

@@ -13,6 +13,7 @@ from tpujob.agent.storage import Storage
 from tpujob.agent.upload.evidence import TAIL, TAIL_WIDTH
 from tpujob.agent.upload.redact import Redactor
 from tpujob.agent.upload.spool import Chunk, Segments, Spool
+from tpujob.lib.threads import start_loop
 from tpujob.protocol import live
 from tpujob.protocol.limits import LONGEST_LINE
 from tpujob.protocol.live import TailMessage
@@ -56,7 +57,7 @@ class Log:
         self._begun = begun
         self._continue_earlier_log()
         self._done = threading.Event()
-        threading.Thread(target=self._upload_forever, name="ship", daemon=True).start()
+        start_loop("ship", self._upload_forever)
 
     def note(self, text: str, tag: str = "[tpujob] ") -> None:
         """Add a line of the agent."""
@@ -104,9 +105,7 @@ class Log:
         self, descriptor: int, tag: bytes = b"", consume: Optional[Consumer] = None
     ) -> threading.Thread:
         """Add the lines of a pipe to its end, on the thread that is returned; `consume` gets the lines, too."""
-        thread = threading.Thread(target=self._pump, args=(descriptor, tag, consume), daemon=True)
-        thread.start()
-        return thread
+        return start_loop("output", lambda: self._pump(descriptor, tag, consume))
 
     def flush(self, soon: bool = False) -> None:
         """Start the upload of all lines. `soon`: from now on a line waits at most SOON."""

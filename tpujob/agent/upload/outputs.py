@@ -33,6 +33,7 @@ from tpujob.agent.storage import (
     retry,
 )
 from tpujob.agent.upload.output_list import Content, OutputList
+from tpujob.lib.threads import start_loop
 
 THREADS = 8  #: parallel downloads
 EVERY = 300.0  #: seconds between two polls for new files, without a new checkpoint
@@ -217,7 +218,7 @@ class Outputs:
     def follow(self, wake: Wake) -> None:
         """Upload new files from now on, until `finish`. Wake `wake` when the bucket has a new checkpoint."""
         self._wake = wake
-        threading.Thread(target=self._upload_forever, name="outputs", daemon=True).start()
+        start_loop("outputs", self._upload_forever)
 
     def note_checkpoint(self, checkpoint: Optional[int]) -> Optional[int]:
         """Take the program's newest checkpoint. Return the newest that the bucket has."""

@@ -10,6 +10,7 @@ from typing import Any, Callable, Optional, Tuple, cast
 from tpujob.agent.base import Record
 from tpujob.agent.storage import Storage, StorageError
 from tpujob.agent.upload.redact import Redactor
+from tpujob.lib.threads import start_loop
 from tpujob.protocol import Phase, Plan, ReportDocument, StallRule, paths
 from tpujob.protocol.limits import SAVING
 from tpujob.protocol.report import sign_report
@@ -92,7 +93,7 @@ class ReportWriter:
         self._last = False
         self._change = threading.Condition()
         self._finished = threading.Event()
-        threading.Thread(target=self._run, name="report", daemon=True).start()
+        start_loop("report", self._run)
 
     def update(self, facts: ReportDocument, evidence: Optional[bytes] = None) -> None:
         """Add facts to the report, and replace its evidence unless None. Important changes are written at once."""

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from tpujob.cli.backend import RetryingClient, connect, current_settings, note_context, page_of
+from tpujob.cli.backend import connect, current_settings, note_context, page_of, retrying_client
 from tpujob.cli.errors import DOES_NOT_FIT, job_continues, on_interrupt
 from tpujob.cli.options import Follow, Json, Variables, argument, flag, option, variables
 from tpujob.cli.output import Screen, get_screen, note, say, say_json
@@ -246,7 +246,7 @@ def _follow(job: JobView, list_price: float | None, screen: Screen, *, as_json: 
             from tpujob.cli.commands.jobs import wait
 
             return wait(job["id"], as_json=True)
-        ended_job = follow(RetryingClient(), job["id"], sink_for(screen, list_price=list_price))
+        ended_job = follow(retrying_client(), job["id"], sink_for(screen, list_price=list_price))
     say(steered_text(ended_job, screen.columns, time.time(), color=screen.color))
     return words.EXIT_OF_STATE[ended_job["state"]]
 

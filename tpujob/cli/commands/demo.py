@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tpujob.cli.backend import RetryingClient, connect, current_settings, page_of, running
+from tpujob.cli.backend import connect, current_settings, page_of, retrying_client, running
 from tpujob.cli.errors import job_continues, on_interrupt
 from tpujob.cli.options import flag
 from tpujob.cli.output import get_screen, note, say
@@ -86,7 +86,7 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
     price = plan["usd_per_hour"]
     with on_interrupt(*job_continues(job["id"])):
         sink = sink_for(screen, list_price=price)
-        ended = follow(RetryingClient(), job["id"], sink, on_poll=Preemption(enabled=preempt))
+        ended = follow(retrying_client(), job["id"], sink, on_poll=Preemption(enabled=preempt))
     total = connect().cost(job=job["id"])["total"]
     say(summary(ended, screen.columns, list_price=price, attempts=attempts, color=screen.color))
     say("\n".join(["", *time_lines(total, screen.columns, color=screen.color), ""]))

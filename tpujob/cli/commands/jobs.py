@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from tpujob.cli.backend import RetryingClient, connect, current_settings, note_context
+from tpujob.cli.backend import connect, current_settings, note_context, retrying_client
 from tpujob.cli.errors import TIMED_OUT, job_continues, on_interrupt, show_error
 from tpujob.cli.options import (
     JOBS,
@@ -33,6 +33,7 @@ from tpujob.cli.render.job_page import job_page
 from tpujob.cli.render.listing import OF_GROUP, chosen_columns, list_page
 from tpujob.domain.text import listed
 from tpujob.errors import BadRequest, TpujobError
+from tpujob.wiring.retrying import RetryingClient
 
 if TYPE_CHECKING:
     from tpujob.api import JobPage, JobsApi, JobView, ListAsked
@@ -170,7 +171,7 @@ def wait(
 ) -> int:
     """Wait until a job has ended; the exit code says how."""
     deadline = None if timeout is None else time.monotonic() + timeout
-    retrying = RetryingClient()
+    retrying = retrying_client()
     view = retrying.ask(lambda api: api.get(job))
     job_id = view["id"]
     with on_interrupt(*job_continues(job_id)):
@@ -259,18 +260,17 @@ def _delete_or_clean(
     as_json: bool,
     checkpoints: bool = False,
 ) -> int:
-    """Delete or clean the jobs, and return the exit code. Ask at a terminal, unless nothing of a named job is lost."""
+    """Delete or clean the jobs, and return the exit code. Ask, unless nothing of a named job is lost."""
     note_context()
     api = connect()
     chosen = _choose_jobs(api, jobs, states, mine, yes, verb)
-    ask = jobs and not yes and get_screen().asks
 
     def steer(job: str) -> JobView | None:
-        if ask:
+        if jobs and not yes:
             view = api.get(job)
             job = view["id"]
             question = stop_question(view, verb, checkpoints=checkpoints)
-            if question and not typer.confirm(question, err=True):
+            if question and not _confirm(question):
                 note("Nothing was done.")
                 return None
         return api.delete(job) if verb == "Delete" else api.clean(job, checkpoints=checkpoints)
@@ -281,7 +281,7 @@ def _delete_or_clean(
 def _choose_jobs(
     api: JobsApi, jobs: list[str] | None, states: list[str] | None, mine: bool, yes: bool, verb: str
 ) -> list[str]:
-    """Return the named jobs, or the ids of the jobs that match, after asking at a terminal. Without a state, jobs that
+    """Return the named jobs, or the ids of the jobs that match, after asking. Without a state, jobs that
     have ended match for `clean` only. Raises BadRequest."""
     if bool(jobs) == bool(states or mine):
         hint = "Not both." if jobs else "`tpujob list` shows them."
@@ -296,9 +296,20 @@ def _choose_jobs(
     stays = f" {goes}" if verb == "Clean" else ""
     if not rows:
         note("No job matches.")
-    elif not yes and get_screen().asks and not typer.confirm(f"{verb} {shown}?{stays}", err=True):
+    elif not yes and not _confirm(f"{verb} {shown}?{stays}"):
         raise typer.Abort
     return [row["id"] for row in rows]
+
+
+def _confirm(question: str) -> bool:
+    """Return a person's answer. Raises BadRequest where no person can be asked: input that is no terminal, such as a
+    pipe, is no answer."""
+    if not get_screen().asks:
+        raise BadRequest(
+            f"nothing was done, as there is no terminal for the question: {question}",
+            hint="--yes (-y) does it without a question.",
+        )
+    return typer.confirm(question, err=True)
 
 
 def steer_each(

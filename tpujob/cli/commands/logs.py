@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from tpujob.cli.backend import RetryingClient
+from tpujob.cli.backend import retrying_client
 from tpujob.cli.errors import job_continues, on_interrupt
 from tpujob.cli.options import Follow, JobRef, Json, flag, option
 from tpujob.cli.output import flush, get_screen, note, say, say_bytes, say_json_line, say_json_list
@@ -16,6 +16,7 @@ from tpujob.domain import text as blocks
 from tpujob.domain.text import many
 from tpujob.errors import BadRequest, NotFound
 from tpujob.protocol.limits import LONGEST_LINE
+from tpujob.wiring.retrying import RetryingClient
 
 if TYPE_CHECKING:
     from tpujob.api import LogBlock, LogLine, LogPage, SearchAsked, WindowAsked, WindowLine
@@ -81,7 +82,7 @@ def logs(
         raise BadRequest("--regexp, --ignore-case and --count go with --grep", hint="--grep TEXT")
     if raw and (as_json or tail is not None):
         raise BadRequest("--raw goes without --json and --tail")
-    retrying = RetryingClient()
+    retrying = retrying_client()
     job_id = retrying.ask(lambda api: api.get(job))["id"]
     source = LogSource(retrying, job_id, host, attempt)
     if grep:

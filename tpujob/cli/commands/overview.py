@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tpujob.cli.backend import RetryingClient, connect
+from tpujob.cli.backend import connect, retrying_client
 from tpujob.cli.errors import job_continues, on_interrupt
 from tpujob.cli.options import Follow, Json, argument, complete_job, option
 from tpujob.cli.output import flush, get_screen, say, say_json_line, say_json_list, say_page
@@ -55,14 +55,16 @@ def events(
         return
     if kind or limit:
         raise BadRequest("--kind and --limit go without a job")
-    retrying = RetryingClient()
+    retrying = retrying_client()
     job_id = retrying.ask(lambda api: api.get(job))["id"]
     if not follow:
         history = retrying.ask(lambda api: api.events(job_id))
         say_json_list(history) if as_json else _say_events(history)
         return
+    from tpujob.cli.live_display import poll_changes
+
     with on_interrupt(*job_continues(job_id)):
-        for _, fresh in retrying.changes(job_id, timeout=10):
+        for _, fresh in poll_changes(retrying, job_id, timeout=10):
             if as_json:
                 for event in fresh:
                     say_json_line(event)
@@ -72,7 +74,7 @@ def events(
 
 def _print_newest(limit: int, kinds: list[str], *, as_json: bool) -> None:
     """Print the newest events of all jobs."""
-    retrying = RetryingClient()
+    retrying = retrying_client()
 
     def page(size: int, before: str) -> tuple[list[JobEventView], str]:
         answer = retrying.ask(lambda api: api.happened(before=before, kinds=kinds, limit=size))
@@ -100,7 +102,7 @@ def _say_events(events: list[EventView]) -> None:
 
 def capacity(as_json: Json = False) -> None:
     """Show what jobs hold and wait for, and what the cloud refuses."""
-    report = RetryingClient().ask(lambda api: api.capacity())
+    report = retrying_client().ask(lambda api: api.capacity())
     say_page(report, capacity_page, as_json, now=time.time())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Annotated
 
-from tpujob.cli.backend import RetryingClient, connect
+from tpujob.cli.backend import connect, retrying_client
 from tpujob.cli.commands.jobs import expand_ranges, steer_each
 from tpujob.cli.options import Json, Watch, argument, complete_job, option
 from tpujob.cli.output import Screen, get_screen, say, say_json, say_page
@@ -45,7 +45,7 @@ def queue(
             raise BadRequest(f"{jobs[0]} goes without --watch and --limit")
         return _steer(jobs[0], jobs[1:], as_json)
 
-    retrying = RetryingClient()
+    retrying = retrying_client()
 
     def ask(api: JobsApi) -> QueueView:
         return api.queue(jobs=jobs, limit=ROWS if limit is None else limit)
@@ -78,4 +78,4 @@ def _steer(verb: str, jobs: list[str], as_json: bool) -> int:
 
 def shares(as_json: Json = False) -> None:
     """Show what each share and its owners have used lately."""
-    say_page(RetryingClient().ask(lambda api: api.shares()), shares_page, as_json)
+    say_page(retrying_client().ask(lambda api: api.shares()), shares_page, as_json)

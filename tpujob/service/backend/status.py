@@ -10,6 +10,7 @@ from tpujob.domain.observations import Circuit
 from tpujob.domain.text import duration, many, rfc3339, unreadable
 from tpujob.engine import Counters, Loop, Pulse
 from tpujob.errors import TpujobError
+from tpujob.lib.threads import LoopFailure, loop_failures
 from tpujob.ports import Clock, Store
 from tpujob.service.job_index import JobIndex
 from tpujob.service.money.cost import Costs
@@ -24,6 +25,8 @@ LONG_TICK = 900.0
 SLOW_READ = 1.0
 #: seconds after which a message is late: its channel fails, or no process sends it
 OVERDUE = 300.0
+#: seconds for which a failure of a background loop is a trouble
+RECENT = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Look:
     read_s: float | None = None  #: how long a cheap read of the store took; None: it failed
     store_error: str = ""
     overdue: int = 0  #: messages that were not delivered for too long
+    failures: Sequence[LoopFailure] = ()  #: of background loops of this process, lately
     unreadable: Sequence[str] = ()  #: ids of jobs whose records cannot be read
 
 
@@ -90,6 +94,13 @@ def troubles(process: ProcessFacts, look: Look) -> Iterator[TroubleView]:
             about="loop",
             text=f"the tick of a job has been running for {duration(pulse.longest_s)}",
             hint="Other jobs are not affected. The log names the job and its last action.",
+        )
+    for failure in look.failures:
+        yield TroubleView(
+            about="loop",
+            text=f"the background loop {failure.name!r} failed {many(failure.errors, 'time')}, last "
+            f"{duration(max(0.0, now - failure.at))} ago: {failure.text}",
+            hint="It continues by itself. This is a bug: the log of the backend has the traceback.",
         )
     if look.overdue:
         yield TroubleView(
@@ -137,8 +148,10 @@ class BackendStatus:
         now, pulse = self.clock.now(), self.loop.pulse()
         read_s, revision, error = self.read()
         waiting, overdue = self.messages(OVERDUE)
+        failures = loop_failures(time.time() - RECENT)
         unclear = () if read_s is None else self.unreadable()
-        bad = [*troubles(self.process, Look(now, pulse, read_s, error, overdue, unclear))]
+        look = Look(now, pulse, read_s, error, overdue, failures, unclear)
+        bad = [*troubles(self.process, look)]
         count = self.counters.registry.get_sample_value
         done, failed = (
             int(count("tpujob_tick_seconds_count", {"outcome": k}) or 0) for k in ("done", "failed")

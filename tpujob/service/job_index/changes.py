@@ -13,6 +13,7 @@ from tpujob.domain.events import Event
 from tpujob.domain.model import Job
 from tpujob.errors import TpujobError
 from tpujob.lib.lru import LruDict
+from tpujob.lib.threads import start_loop
 from tpujob.ports import Store
 
 log = logging.getLogger(__name__)
@@ -98,8 +99,7 @@ class Changes:
         """Make sure that the thread runs and reads at once. Called with the condition held."""
         self._poked.set()
         if self._follower is None:
-            self._follower = threading.Thread(target=self._run, name="watch", daemon=True)
-            self._follower.start()
+            self._follower = start_loop("watch", self._run)
 
     def _run(self) -> None:
         while self._wanted():

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tpujob.domain.model import Job, Slice, State
 from tpujob.errors import TpujobError
+from tpujob.lib.threads import start_loop
 from tpujob.ports import Hosts, Listening
 from tpujob.protocol import live
 from tpujob.service.logs.live_tail import LiveTail, Ring
@@ -99,7 +100,7 @@ class LiveLogs:
         """Start the thread that forgets abandoned attempts."""
         if not self._tidies:
             self._tidies = True
-            Thread(target=self._forget_in_time, name="live tidy", daemon=True).start()
+            start_loop("live tidy", self._forget_in_time)
 
     def _forget_in_time(self) -> None:
         while not self._closed.wait(TIDIED):

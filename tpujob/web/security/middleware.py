@@ -80,7 +80,9 @@ class SecurityMiddleware:
         is_open = path in self._open and PEER not in scope.get("state", {})
         # a probe asks by an address, or by a name of the platform's
         if not is_open and _host(headers) not in self._hosts:
-            await exchange.refuse(BadRequest("this backend does not answer under that host name"))
+            names = ", ".join(sorted(self._hosts))
+            error = "this backend does not answer under that host name"
+            await exchange.refuse(BadRequest(error, hint=f"It answers under: {names}."))
             return
         if _foreign(headers) and not _follows_a_link(scope, headers):
             await exchange.refuse(Forbidden("this backend takes no request of another site's page"))
