@@ -145,27 +145,24 @@ class HostAttempt:
             self.progress.confirm(self.outputs.note_checkpoint(self.progress.newest_checkpoint))
         self._process_notice()
         self.reporter.update({"maintenance": self.notices.upcoming})
-        bad_step = (self.state["verdict"] or {}).get("step")
+        verdict = self.state["verdict"]
+        bad_step = verdict["step"] if verdict else self.progress.nonfinite_since
         facts = self.progress.facts if bad_step is None else self.progress.facts_before(bad_step)
         self.reporter.update(facts)
 
     def note_nonfinite(self) -> None:
-        """Record a line of output that matches `watch.nonfinite`, so that the program is killed."""
-        verdict = self.supervision.nonfinite() if self.supervision else None
+        """Record that the program must be killed, as its numbers are not finite."""
+        verdict = self.supervision.verdict if self.supervision else None
         if verdict is not None and not self.state["verdict"]:
             self.discards = True
             self.state.update(verdict=verdict, cause="NONFINITE", error=verdict["text"])
-            self.log.note(
-                "watch.nonfinite matches this output: killing the program; what it writes from here on is not kept"
-            )
+            text = "killing the program, and keeping nothing that it writes from here on: %s"
+            self.log.note(text % verdict["text"])
             self.reporter.update({"verdict": verdict})
 
     def is_nonfinite(self) -> bool:
-        """Return whether the program's files may hold non-finite numbers; never after exit code 0, unless discarded."""
-        if self.discards or self.state["exit_code"] == 0:
-            return self.discards
-        verdict = self.supervision.nonfinite() if self.supervision else None
-        return self.progress.nonfinite or verdict is not None
+        """Return whether the program's files may hold non-finite numbers."""
+        return self.discards or self.progress.facts.get("nonfinite") is not None
 
     def _process_notice(self) -> None:
         notice = self.notices.newest

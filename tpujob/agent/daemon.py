@@ -168,7 +168,7 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
     failed = code not in (Exit.DONE, Exit.INTERRUPTED) and not attempt.must_stop()
     if stalled or failed:  # devices may be to blame: the next attempt must check them
         invalidate()
-    if attempt.state["error"]:
+    if attempt.state["error"] and not attempt.state["verdict"]:  # the log has a verdict already
         attempt.log.note(attempt.state["error"])
     evidence = _evidence(attempt, code)
     has_notice = bool(attempt.state["notice"])

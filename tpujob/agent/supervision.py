@@ -41,6 +41,8 @@ class Supervision:
         self._stall: StallRule = plan.get("stall") or {"seconds": 0, "first": 0, "looks": 0}
         self._pids: Find = set
         self._watch = PatternWatch(plan.get("watch"), log.note, wake.up)
+        #: why the program must be killed: its numbers are not finite
+        self.verdict: Optional[VerdictDocument] = None
         self._idle = IdleClock(self._watch, progress, lambda: self._pids())
         self._collected = False
         self.has_stalled = False  #: at any time
@@ -56,6 +58,7 @@ class Supervision:
         """Process the program's output, events and idle time since the last call."""
         self._watch.search()
         self._progress.read_output(self._watch.take_steps(), self._watch.first_step)
+        self.verdict = self.verdict or self._match() or self._count_losses()
         self._check_stall()
 
     def _check_stall(self) -> None:
@@ -72,14 +75,26 @@ class Supervision:
         elif self._idle.stalled(self._stall):
             self.has_stalled = True
 
-    def nonfinite(self) -> Optional[VerdictDocument]:
+    def _match(self) -> Optional[VerdictDocument]:
         """Return the verdict of `watch.nonfinite`; None: no line matched."""
         if self._watch.nonfinite is None:
             return None
         line, matched_step = self._watch.nonfinite
         step = self._progress.facts.get("step") if matched_step is None else matched_step
-        host, text = self._plan["host"], line[:MAX_VERDICT_TEXT]
-        return VerdictDocument(step=step, host=host, device="", blame="", text=text)
+        self._progress.note_nonfinite("not finite", step)
+        return self._verdict_on(step, line[:MAX_VERDICT_TEXT])
+
+    def _count_losses(self) -> Optional[VerdictDocument]:
+        """Return the verdict on the reported losses; None: they are finite, or not for long enough."""
+        limit, steps = self._plan.get("nonfinite_steps", 0), self._progress.nonfinite_steps
+        bad = self._progress.facts.get("nonfinite")
+        if not bad or not limit or steps < limit:
+            return None
+        text = "the loss is %s since step %s, in %d reported steps"
+        return self._verdict_on(bad["since"], text % (bad["loss"], bad["since"], steps))
+
+    def _verdict_on(self, step: Any, text: str) -> VerdictDocument:
+        return VerdictDocument(step=step, host=self._plan["host"], device="", blame="", text=text)
 
     def _collect_stacks(self) -> None:
         self._log.note("no progress for %.0f s; its processes:" % self._idle.seconds())

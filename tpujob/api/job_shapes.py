@@ -40,6 +40,7 @@ SpanKind = Literal[
     "compiling",
     "productive",
     "redone",
+    "nonfinite",
     "hung",
     "held",
     "condemned",

@@ -54,7 +54,8 @@ class JobRow(JobFacts):
     preemptions: int  #: attempts that ended so
     steps_per_s: float | None
     left_s: float | None
-    warned: list[str]  #: its budgets of which little is left, in words
+    #: a loss that is not finite, and its budgets of which little is left, in words
+    warned: list[str]
     #: of an element: its row of the matrix, the first parameters; as in a `JobView`, not for everyone
     params: NotRequired[dict[str, str]]
 

@@ -67,6 +67,15 @@ class VerdictView(TypedDict):
     text: str
 
 
+class NonfiniteView(TypedDict):
+    """The newest loss of a program is not finite."""
+
+    loss: str  #: `NaN`, `inf` or `-inf`; `not finite`: a line of output matched `watch.nonfinite`
+    since: int | None  #: the first step with such a loss since the last finite one
+    host: int | None  #: that reports it, where the loss of another host is finite
+    said: str  #: the same in words
+
+
 class UnreachedView(TypedDict):
     """A host that got no answer from another one of its slice, as when a firewall is between them."""
 
@@ -267,7 +276,8 @@ class JobFacts(TypedDict):
     phase: str
     step: int | None
     steps: int | None
-    loss: float | None
+    loss: float | None  #: None also where it is not finite
+    nonfinite: NotRequired[NonfiniteView | None]  #: None: the newest known loss is finite
     checkpoint: int | None
     version: int
     created_at: str
@@ -318,7 +328,7 @@ class JobView(JobFacts):
     progress_at: str | None  #: when the step last changed, as far as is known; while it runs
     #: seconds without progress after which it hangs, while it runs; None: never
     stall_s: float | None
-    metrics: dict[str, float]
+    metrics: dict[str, float | None]  #: None: not finite
     workdir: str
     bundles: list[str]  #: object paths of what is shipped, laid over each other in this order
     code: CodeView | None  #: None: nothing is shipped, or it comes from no checkout

@@ -33,6 +33,8 @@ class EventKind(StrEnum):
     SLICE_READY = "slice_ready"
     ATTEMPT_RUNNING = "attempt_running"
     PROGRESSED = "progressed"
+    LOSS_NONFINITE = "loss_nonfinite"  #: the newest reported loss is NaN or infinite
+    LOSS_FINITE = "loss_finite"  #: again
     WATCHED = "watched"  #: some hosts do not report
     REPORTS_IGNORED = "reports_ignored"  #: others write in the place of its hosts' reports
     SLICE_MISSING = "slice_missing"  #: one poll found it absent; a second one decides
@@ -284,6 +286,8 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.SLICE_READY: SliceReady,
     EventKind.ATTEMPT_RUNNING: AttemptRunning,
     EventKind.PROGRESSED: Progressed,
+    EventKind.LOSS_NONFINITE: Progressed,
+    EventKind.LOSS_FINITE: Progressed,
     EventKind.WATCHED: Watched,
     EventKind.REPORTS_IGNORED: ReportsIgnored,
     EventKind.SLICE_MISSING: AboutSlice,

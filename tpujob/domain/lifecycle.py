@@ -71,6 +71,8 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     (_S.PROVISIONING, _E.SLICE_READY): _S.PREPARING,
     (_S.PREPARING, _E.ATTEMPT_RUNNING): _S.RUNNING,
     **{(s, _E.PROGRESSED): s for s in (_S.RUNNING, _S.HOLDING)},
+    (_S.RUNNING, _E.LOSS_NONFINITE): _S.RUNNING,
+    (_S.RUNNING, _E.LOSS_FINITE): _S.RUNNING,
     **{(s, kind): s for s in _WITH_PROGRAM for kind in (_E.WATCHED, _E.REPORTS_IGNORED)},
     **{(s, _E.ATTEMPT_ENDED): _S.RELEASING for s in (*_WITH_PROGRAM, _S.HOLDING)},
     **{(s, _E.ATTEMPT_RETRIED): _S.PREPARING for s in _WITH_PROGRAM},
@@ -157,6 +159,8 @@ PROVEN = 20
 _QUIET = frozenset(
     {
         _E.PROGRESSED,
+        _E.LOSS_NONFINITE,
+        _E.LOSS_FINITE,
         _E.WATCHED,
         _E.REPORTS_IGNORED,
         _E.CONDEMNED_STOPPED,

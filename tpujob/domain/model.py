@@ -147,17 +147,34 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class NonfiniteLoss:
+    """The newest loss of a program is not finite."""
+
+    loss: str  #: `NaN`, `inf` or `-inf`; `not finite`: a line of output matched `watch.nonfinite`
+    since: int | None = (
+        None  #: first step with such a loss since the last finite one; None: unknown
+    )
+    host: int | None = None  #: host that reports it, if the loss of another host is finite
+
+    def __str__(self) -> str:
+        since = "" if self.since is None else f" since step {self.since}"
+        return f"loss is {self.loss}{since}{'' if self.host is None else f' on host {self.host}'}"
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The progress of a program, from its hosts' reports. Unknown fields are None."""
 
     step: int | None = None
     steps: int | None = None  #: last step of the whole training, if the program reports it
     loss: float | None = None
+    nonfinite: NonfiniteLoss | None = None  #: None: the loss is finite, or unknown
     phase: str = ""
-    checkpoint: int | None = None  #: newest committed step
+    checkpoint: int | None = None  #: newest committed step; before `nonfinite.since`
     resumed_from: int | None = None
     first_step: int | None = None  #: first step of this attempt
-    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    #: None: not finite
+    metrics: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
 
 
 @dataclass(frozen=True, slots=True)

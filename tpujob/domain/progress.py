@@ -6,7 +6,7 @@ Only this module derives these facts from the attempts of a job.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress
+from tpujob.domain.model import Attempt, Cause, Job, NonfiniteLoss, Outcome, Progress
 
 _NONFINITE = (Cause.BAD_HOST, Cause.NONFINITE)
 
@@ -18,9 +18,11 @@ class JobProgress:
 
     step: int | None = None  #: last step
     steps: int | None = None  #: last step of the whole training, if the program reports it
-    loss: float | None = None
+    loss: float | None = None  #: None also where it is not finite
+    nonfinite: NonfiniteLoss | None = None
     phase: str = ""
-    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    #: None: not finite
+    metrics: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
     first_step: int | None = None  #: of the same attempt as `step`
     #: step of the newest checkpoint that an attempt may resume from; None: none is known
     checkpoint: int | None = None
@@ -44,7 +46,8 @@ def job_progress(job: Job, live: Progress | None = None) -> JobProgress:
     return JobProgress(
         step=done.step,
         steps=done.steps,
-        loss=done.loss,
+        loss=None if done.nonfinite else done.loss,
+        nonfinite=done.nonfinite,
         phase=job.attempt.progress.phase,
         metrics=done.metrics,
         first_step=first_step(shown),
@@ -71,6 +74,12 @@ def first_step(attempt: Attempt) -> int | None:
     return attempt.first_step if done.first_step is None else done.first_step
 
 
+def good_step(done: Progress) -> int | None:
+    """Return the last step before the loss became not finite: later steps do not count. None: no step, or unknown."""
+    since = done.nonfinite.since if done.nonfinite else None
+    return done.step if since is None or done.step is None else min(done.step, since - 1)
+
+
 def began_from(attempt: Attempt) -> int | None:
     """Return the step that the attempt resumed from, as its program reports or as its hosts' first step shows; 0: the
     beginning. None: unknown, as the first step that the backend saw may be a later one."""
@@ -93,9 +102,14 @@ def _resume_before(attempts: Sequence[Attempt]) -> int:
         bound = attempt.resume_before
         if bound and (attempt.progress.checkpoint or 0) >= bound and _sound(attempt, bound):
             bound = 0
-        if attempt.verdict and attempt.verdict.step is not None and attempt.cause in _NONFINITE:
-            bound = min(bound or attempt.verdict.step, attempt.verdict.step)
-    return max(0, bound)
+        verdict = attempt.verdict if attempt.cause in _NONFINITE else None
+        bad = (
+            verdict and verdict.step,
+            attempt.progress.nonfinite and attempt.progress.nonfinite.since,
+        )
+        first = min((max(1, step) for step in bad if step is not None), default=0)
+        bound = min(filter(None, (bound, first)), default=0)
+    return bound
 
 
 def _sound(attempt: Attempt, bound: int) -> bool:
@@ -154,15 +168,16 @@ def steps_kept(job: Job) -> dict[int, int | None]:
 
 def steps_made_again(job: Job, live: Progress) -> int:
     """Return how many steps of earlier attempts the running attempt repeats; 0 also where that is unknown."""
-    reached = next((a.progress.step for a in reversed(job.attempts[:-1]) if a.progress.step), 0)
+    before = (good_step(a.progress) for a in reversed(job.attempts[:-1]))
+    reached = next(filter(None, before), 0)
     running = with_live(job, live).attempt
     began = began_from(running) if running else None
     return max(0, reached - began) if began is not None else 0
 
 
 def steps_redone(attempt: Attempt, kept: Mapping[int, int | None]) -> int | None:
-    """Return how many of its steps do not count, with `kept` as `steps_kept` returns it. None: unknown."""
-    made, began = attempt.progress.step, began_from(attempt)
+    """Return how many of its steps were lost, with `kept` as `steps_kept` returns it. None: unknown."""
+    made, began = good_step(attempt.progress), began_from(attempt)
     if made is None or attempt.number not in kept:
         return 0
     upto = kept[attempt.number]

@@ -25,7 +25,7 @@ MONEY_EVERY = 60.0
 #: what happened longer ago is not reported: its message might be forgotten already
 OLDEST = KEPT / 2
 #: events that are never reported, and come often
-_IGNORED = frozenset({EventKind.PROGRESSED, EventKind.COPY_ADVANCED})
+_IGNORED = frozenset({EventKind.PROGRESSED, EventKind.LOSS_FINITE, EventKind.COPY_ADVANCED})
 
 
 @dataclass(frozen=True, slots=True)

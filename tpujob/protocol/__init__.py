@@ -21,6 +21,7 @@ from tpujob.protocol.plan import (
 )
 from tpujob.protocol.report import (
     MAINTENANCE,
+    NONFINITE_LOSSES,
     NOTICES,
     PREEMPTED,
     VERSIONS,
@@ -33,8 +34,8 @@ from tpujob.protocol.report import (
 )
 
 __all__ = [
-    "JOB_LABEL", "LABEL", "MAINTENANCE", "NOTICES", "OWNER_LABEL", "PREEMPTED", "VERSIONS", "AgentCause",
-    "EnvironmentOrder", "MaintenanceDocument", "MountOrder", "Phase", "Plan", "PreflightOrder", "ReportDocument",
-    "StageOrder", "StallRule", "UnreachedDocument", "VerdictDocument", "WatchPatterns", "check_plan", "limits", "paths",
-    "signing",
+    "JOB_LABEL", "LABEL", "MAINTENANCE", "NONFINITE_LOSSES", "NOTICES", "OWNER_LABEL", "PREEMPTED", "VERSIONS",
+    "AgentCause", "EnvironmentOrder", "MaintenanceDocument", "MountOrder", "Phase", "Plan", "PreflightOrder",
+    "ReportDocument", "StageOrder", "StallRule", "UnreachedDocument", "VerdictDocument", "WatchPatterns", "check_plan",
+    "limits", "paths", "signing",
 ]  # fmt: skip

@@ -91,6 +91,8 @@ class _Needed(TypedDict):
 class Plan(_Needed, total=False):
     watch: WatchPatterns
     stall: StallRule
+    #: reported steps in a row with a loss that is not finite after which the program is killed; 0: it is not
+    nonfinite_steps: int
     avoid: list[str]  #: physical machines on which the program must not run
     preflight: PreflightOrder | None
     environment: EnvironmentOrder | None

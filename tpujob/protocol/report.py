@@ -36,6 +36,17 @@ class VerdictDocument(TypedDict):
     text: str
 
 
+#: the values of a loss that is not finite; `not finite`: a line of output matched `watch.nonfinite`
+NONFINITE_LOSSES = ("NaN", "inf", "-inf", "not finite")
+
+
+class NonfiniteDocument(TypedDict):
+    """The newest loss that the program reports is not finite."""
+
+    loss: str  #: one of NONFINITE_LOSSES
+    since: Number | None  #: the first step with such a loss since the last finite one
+
+
 class UnreachedDocument(TypedDict):
     """A connection between hosts of a slice that gets no answer, not even a refusal: packets are dropped."""
 
@@ -86,10 +97,12 @@ class ReportDocument(TypedDict, total=False):
     step: Number | None
     steps: Number | None
     loss: Number | None
+    nonfinite: NonfiniteDocument | None  #: None: the newest loss is finite, or no loss is reported
+    #: the newest that the program reported; while its numbers are not finite, the newest before these
     checkpoint: Number | None
     resumed_from: Number | None
     first_step: Number | None  #: the first step of this attempt
-    metrics: dict[str, Number | None]
+    metrics: dict[str, Number | str | None]  #: a text: one of NONFINITE_LOSSES
 
 
 class ReportBody(NamedTuple):

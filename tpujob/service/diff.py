@@ -113,7 +113,8 @@ def _outcome(job: Job, now: float, live: Progress | None) -> dict[str, Json]:
         "cause": job.cause and job.cause.value,
         "attempts": len(job.attempts),
         "step": has.step,
-        "loss": None if has.loss is None else float(f"{has.loss:.6g}"),
+        "loss": (has.nonfinite and has.nonfinite.loss)
+        or (None if has.loss is None else float(f"{has.loss:.6g}")),
         "checkpoint": has.checkpoint,
         "usd_spent": None if usd is None else round(usd, 2),
         "seconds": round((job.finished_at or now) - job.created_at),

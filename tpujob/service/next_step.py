@@ -19,7 +19,7 @@ from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.money import budget
 from tpujob.domain.observations import Place, Reason, ReasonKind
 from tpujob.domain.progress import JobProgress
-from tpujob.domain.text import amount_of_bytes, dollars, duration, rfc3339
+from tpujob.domain.text import amount_of_bytes, dollars, duration, many, rfc3339
 
 
 def why(job: Job, wait: Wait | None, unpaid: str, now: float, place: Place | None = None) -> str:
@@ -81,6 +81,10 @@ def what_next(
             spot = job.slice is not None and job.slice.pricing == "spot"
             lost = "if the slice is preempted, it requests another and resumes from its checkpoint"
             text = "it succeeds when every host exits with 0"
+            if has.nonfinite:
+                lost = f"if the slice is preempted, it requests {again}"
+                if limit := job.spec.recovery.nonfinite_steps:
+                    text = f"{many(limit, 'reported step')} with such a loss end the attempt as NONFINITE"
             return _next("finish", f"{text}; {lost}" if spot else text)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -40,12 +41,13 @@ class Reporter:
     def event(self, kind: str, /, **fields: Any) -> None:
         """Append one fact. Kinds: `phase` (name), `step` (step, loss, ms), `checkpoint` (step),
         `resume` (step), `damaged` (the checkpoint of that step, message), `metric` (name, value), `verdict`,
-        `error`. JSON has no NaN: pass None.
+        `error`. JSON has no NaN: a number that is not finite is written as a text, such as `nan`.
 
         A program that exits with 0 after a request to stop counts as finished only if it has reported its
         end: a `step` that equals its `steps`, or the phase `DONE`."""
         now = time.time()
-        record = {"t": round(now, 3), "kind": kind, **self._stamp, **fields}
+        finite = {k: str(v) if _is_nonfinite(v) else v for k, v in fields.items()}
+        record = {"t": round(now, 3), "kind": kind, **self._stamp, **finite}
         self._append(json.dumps(record, allow_nan=False).encode() + b"\n")
         if kind in ("phase", "step") and (kind == "phase" or now - self._beaten >= 1):
             self._beaten = now
@@ -87,3 +89,7 @@ class Reporter:
         if not self._told:
             self._told = True
             sys.stderr.write("going on, though not all is reported: %s\n" % error)
+
+
+def _is_nonfinite(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)

@@ -65,8 +65,8 @@ class ProgressLog:
             "step",
             step=step,
             steps=self.config.steps,
-            loss=_finite(loss),
-            gradient_norm=_finite(gradient_norm),
+            loss=loss,
+            gradient_norm=gradient_norm,
             ms=round(seconds * 1000, 2),
             wait_ms=round(waited_ms, 3),
             **rate,
@@ -96,16 +96,10 @@ class ProgressLog:
     def tested(self, step: int, results: Mapping[str, float]) -> None:
         """Report the results of a test by name; an accuracy is printed in percent."""
         for name, value in results.items():
-            rounded = _finite(round(value, 6))
-            self.reporter.event("metric", name=f"test_{name}", value=rounded, step=step)
+            self.reporter.event("metric", name=f"test_{name}", value=round(value, 6), step=step)
         shown = (
             f"{name} {100 * value:.2f} %" if name == "accuracy" else f"{name} {value:.4f}"
             for name, value in results.items()
         )
         if results:
             self.line(f"step {step}: test {', '.join(shown)}")
-
-
-def _finite(number: float) -> float | None:
-    """Return the number; None if JSON cannot hold it."""
-    return number if math.isfinite(number) else None

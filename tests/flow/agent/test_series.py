@@ -2,14 +2,13 @@
 
 import json
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agent_host import KEY, Host, until
-from tpujob.agent.upload.progress import ProgressReader, Series
+from tpujob.agent.upload.progress import Series
 from tpujob.domain.host.reports import read_evidence
 from tpujob.domain.host.series import Point, read_curves, read_series
 from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES
@@ -67,18 +66,6 @@ def test_long_names_of_metrics_are_shortened() -> None:
     names = read_series(series.line()).keys() - {""}
     assert {len(name) for name in names} == {60}
     assert len(names) == MAX_NAMES
-
-
-@pytest.mark.parametrize(
-    ("loss", "is_nonfinite"), [("1" + "0" * 400, False), ("NaN", True), ("-Infinity", True)]
-)
-def test_a_loss_of_any_size_is_read(tmp_path: Path, loss: str, is_nonfinite: bool) -> None:
-    path = tmp_path / "events.jsonl"
-    path.write_text(f'{{"kind": "step", "step": 1, "loss": {loss}}}\n')
-    reader = ProgressReader(str(path))
-    reader.look()
-    assert reader.nonfinite == is_nonfinite
-    assert reader.facts["loss"] is None, "a report cannot have it"
 
 
 def test_a_report_has_curves_and_evidence(host: Host) -> None:

@@ -1,11 +1,13 @@
 """The patterns of `watch:` on the output of a program, and the verdicts of programs that judge themselves."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from tests.support.agent_host import Host
+from tests.support.paths import ROOT
 from tpujob.agent.patterns import PatternWatch
 from tpujob.domain.host import reports
 from tpujob.domain.model import Verdict
@@ -124,6 +126,27 @@ def test_a_verdict_of_the_program_itself_is_believed(host: Host) -> None:
 def test_a_verdict_file_counts_only_with_the_exit_code_for_it(host: Host) -> None:
     report = host.run("""echo '{"step": 1}' > $TPUJOB_OUT/verdict.json; exit 70""")
     assert report["verdict"] is None
+
+
+#: lines with a loss that is not finite at step 5, as programs print them
+BAD_LINES = [
+    "step 5 loss=nan,", "step 5 loss: NaN", "step 5, loss = NaN.", "step 5 loss=-inf", "step 5 loss=Infinity",
+    "completed step: 5, seconds: 0.449, TFLOP/s/device: 1877.176, loss: nan", "\rtrain: step 5/9 [loss=nan]",
+    "{'step': 5, 'loss': nan}", '{"step": 5, "lr": 1e-3, "loss": -Infinity}', "Step=5 val_loss inf", "STEP:5 LOSS:NAN",
+]  # fmt: skip
+GOOD_LINES = [
+    "step 5 loss=0.5 nan_count=0", "step 5 loss: 2.31 grad: nan", "step 5 loss: info", "step 5 loss nano", "loss=nan",
+    "step 5 no loss yet", "step 5 loss=1e-3 inf/s",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("source", ["docs/recovery.md", "configs/jobspec.schema.json"])
+def test_the_documented_pattern_matches_every_spelling(source: str) -> None:
+    text = (ROOT / source).read_text(encoding="utf-8").replace("\\\\", "\\")
+    (pattern,) = re.findall(r"'(\(\?i\)step[^']+)'", text)
+    found = [match and match["step"] for match in map(re.compile(pattern).search, BAD_LINES)]
+    assert dict(zip(BAD_LINES, found, strict=True)) == dict.fromkeys(BAD_LINES, "5")
+    assert [line for line in GOOD_LINES if re.search(pattern, line)] == []
 
 
 # The search itself ---------------------------------------------------------------------------------------------------

@@ -66,6 +66,25 @@ def test_retries_and_the_steps_of_an_attempt_are_those_of_the_terminal(site: Sit
     assert '<td class="num">26</td><td class="num">30</td>' in page, "the first step that it made"
 
 
+def test_a_loss_that_is_not_finite_is_not_shown_as_the_last_finite_one(site: Site) -> None:
+    job = past.preempted(site.stage, ADA)
+    bad = {"loss": None, "nonfinite": {"loss": "NaN", "since": 4090}}
+    site.stage.reports(job, step=4150, metrics={"norm": "NaN", "mfu": 0.4}, **bad)
+    site.stage.step(job)
+    page = httpx.get(f"{site.url}/jobs/{job}", headers=HTML).text
+    head, _, rest = page.partition('id="job-facts"')
+    assert "<span>loss is NaN since step 4090</span>" in head
+    assert 'loss <span class="big">NaN</span>' in rest
+    assert "<bdi>norm</bdi> <b>not finite</b>" in rest
+    assert '<bdi>Loss</bdi> <b class="newest">NaN since step 4090</b>' in rest
+    assert '<b class="newest">NaN' not in rest.partition("<bdi>Loss</bdi>")[2][100:], "only there"
+    assert "newest good checkpoint: step 4,000" in rest
+    assert "steps with a loss of NaN or Inf" in rest
+    rows = httpx.get(f"{site.url}{ALL}", headers=HTML).text
+    assert "loss is NaN since step 4090" in rows
+    assert re.search(r'class="num loss">\s*NaN\s*<', rows)
+
+
 def test_the_time_left_of_a_hold_is_that_of_the_terminal(site: Site) -> None:
     (job,) = site.store_jobs([lab.job_in(State.HOLDING, hold_until=lab.NOW + 7199)])
     for path in ("/?who=everyone", f"/jobs/{job.id}"):

@@ -108,8 +108,8 @@ def test_a_loss_that_is_not_finite_stops_the_run(job: Job) -> None:
     with job.start(*SMALL, "--lr=1e38", "--steps=100", "--checkpoint-every=1") as [host]:
         assert host.code() == Exit.NONFINITE, host.log.read_text()
     steps = host.events("step")
-    assert steps[-1]["loss"] is None
-    assert all(event["loss"] is not None for event in steps[:-1])
+    assert steps[-1]["loss"] in ("nan", "inf")
+    assert all(isinstance(event["loss"], float) for event in steps[:-1])
     saved = [event["step"] for event in host.events("checkpoint")]
     assert steps[-1]["step"] not in saved, "a checkpoint was made of a state that is not finite"
 

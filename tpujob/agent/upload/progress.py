@@ -6,6 +6,7 @@ are merged. Curves are in the body of the report, so they need no extra request 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -32,7 +33,7 @@ class ProgressReader:
         self.held = False  #: a checkpoint counts only once `confirm` is called
         self.newest_checkpoint: Any = None  #: the newest that the program reported
         self._checkpoints: Deque[Any] = deque(maxlen=KEPT)
-        self.nonfinite = False  #: the newest reported loss was not finite
+        self.nonfinite_steps = 0  #: reported steps since the last finite loss
         self.signs = 0  #: phases, steps and checkpoints so far
         self.series = Series()
 
@@ -63,6 +64,16 @@ class ProgressReader:
         good = [checkpoint for checkpoint in self._checkpoints if checkpoint < step]
         return {**self.facts, "checkpoint": good[-1] if good else None}
 
+    @property
+    def nonfinite_since(self) -> Any:
+        """The first step of the present losses that are not finite; None: they are finite, or that step is unknown."""
+        return (self.facts.get("nonfinite") or {}).get("since")
+
+    def note_nonfinite(self, loss: str, step: Any) -> None:
+        """Record that the loss is not finite, at `step` at the latest."""
+        since = self.nonfinite_since
+        self.facts["nonfinite"] = {"loss": loss, "since": step if since is None else since}
+
     def read_output(self, steps: Dict[str, int], first_step: Optional[int]) -> None:
         """Take the steps that patterns matched in the output, by the pattern's name."""
         step = steps.get("progress")
@@ -86,7 +97,9 @@ class ProgressReader:
 
     def _count_checkpoint(self, step: Any) -> None:
         self.facts["checkpoint"] = step
-        if step is not None:
+        since = self.nonfinite_since
+        # of the others there may be more than KEPT
+        if step is not None and (since is None or step < since):
             self._checkpoints.append(step)
 
     def _process_event(self, line: bytes) -> None:
@@ -95,12 +108,13 @@ class ProgressReader:
         if "steps" in event:
             facts["steps"] = number(event["steps"])
         if kind == "step":
-            loss = event.get("loss")
-            if isinstance(loss, (int, float)):
-                self.nonfinite = not abs(loss) < float("inf")
+            loss = _parse_number(event.get("loss"))
+            if loss is None and event.get("nonfinite") is True:  # of a writer of JSON without NaN
+                loss = float("nan")
             self._set_step(step, step)
             facts["loss"] = number(loss)
-            self.series.step(step, number(event.get("t")) or time.time(), event)
+            self._judge(loss, step)
+            self.series.step(step, number(event.get("t")) or time.time(), {**event, "loss": loss})
         elif kind == "checkpoint":
             self._set_checkpoint(step)
         elif kind == "resume":
@@ -110,9 +124,35 @@ class ProgressReader:
         elif kind == "metric":
             name, metrics = str(event.get("name"))[:MAX_NAME], facts.get("metrics", {})
             if name in metrics or len(metrics) < MAX_METRICS:
-                facts["metrics"] = {**metrics, name: number(event.get("value"))}
+                value = _parse_number(event.get("value"))
+                facts["metrics"] = {**metrics, name: _nonfinite_word(value) or number(value)}
                 self.series.metric(name, event.get("value"))
         self.signs += kind in ("phase", "step", "checkpoint")
+
+    def _judge(self, loss: Any, step: Any) -> None:
+        """Count a reported loss that is not finite. A finite one ends the count; without a loss nothing is known."""
+        word = _nonfinite_word(loss)
+        if word:
+            self.nonfinite_steps += 1
+            self.note_nonfinite(word, step)
+        elif loss is not None:
+            self.nonfinite_steps = 0
+            self.facts["nonfinite"] = None
+
+
+def _parse_number(value: Any) -> Any:
+    """Return a number, also of a text such as `nan`, as JSON has no NaN; None: any other value."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return float(value)
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _nonfinite_word(value: Any) -> str:
+    """Return one of NONFINITE_LOSSES; empty: the value is finite, or no number."""
+    if not isinstance(value, float) or abs(value) < float("inf"):
+        return ""
+    return "NaN" if value != value else "inf" if value > 0 else "-inf"
 
 
 def number(value: Any) -> Any:

@@ -32,6 +32,8 @@ class ReportSchedule:
         self._written: Tuple[Any, ...] = ()  #: important facts of the newest report in the bucket
         self._written_at = self._retry_at = float("-inf")
         self._delay = GAP  #: seconds from a failed write to the next try
+        #: the first such loss of the attempt is important; later ones may come and go each second
+        self._was_nonfinite = False
 
     def seconds_left(
         self, report: ReportDocument, evidence: bytes, now: float, *, last: bool = False
@@ -54,7 +56,9 @@ class ReportSchedule:
 
     def _important_facts(self, report: ReportDocument, evidence: bytes) -> Tuple[Any, ...]:
         """Return the facts whose changes are written at once."""
-        return (*(report.get(name) for name in MATTERS), self._is_stalled(report), evidence)
+        self._was_nonfinite = self._was_nonfinite or report.get("nonfinite") is not None
+        facts = (report.get(name) for name in MATTERS)
+        return (*facts, self._was_nonfinite, self._is_stalled(report), evidence)
 
     def _is_stalled(self, report: ReportDocument) -> bool:
         rule = self._stall

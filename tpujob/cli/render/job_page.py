@@ -11,7 +11,7 @@ from tpujob.cli.render import words
 from tpujob.cli.render.lines import LABEL, elapsed, event_line, job_title, labelled, progress_line
 from tpujob.cli.render.queue_page import place_facts
 from tpujob.cli.render.text import clip, clock, paint, width, wrap, wrap_indented
-from tpujob.domain.text import clean, many, number, rate, seconds, span, usd
+from tpujob.domain.text import clean, many, rate, seconds, span, usd
 
 if TYPE_CHECKING:
     from tpujob.api import AttemptView, EventView, JobView, ProofView, SliceView
@@ -46,9 +46,9 @@ def job_page(
 def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
     hosts = many(job["hosts"], "host")
     hardware = f"{words.kind(job)}: {many(job['chips'], 'chip')} on {hosts}{words.topology(job)}"
-    metrics = (f"{name} {number(value)}" for name, value in job["metrics"].items())
     return [
         ("Now", words.reason(job)),
+        ("Warning", words.loss_warning(job)),
         ("Trouble", words.trouble(job)),
         ("Ignored", words.ignored(job)),
         ("Upcoming", words.maintenance(job, now)),
@@ -59,7 +59,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
         *(("Failed" if not n else "", text) for n, text in enumerate(words.worst(job))),
         ("Best", words.best(job)),
         ("Progress", progress_line(job) if job["step"] is not None else ""),
-        ("Metrics", ", ".join(metrics)),
+        ("Metrics", words.metrics(job)),
         ("TPU", f"{hardware}, {job['pricing']}, {job['zone'] or 'no zone yet'}"),
         ("Cost", words.cost(job)),
         ("Budget", words.spending(job)),
@@ -215,6 +215,7 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Waiting", job["waiting"]),
         ("Answer", capacity["said"] if (capacity := job.get("capacity")) else ""),
         ("Swap", words.condemned(job)),
+        ("Warning", words.loss_warning(job)),
         ("Trouble", words.trouble(job)),
         ("Upcoming", words.maintenance(job, now)),
     ]

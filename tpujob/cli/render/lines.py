@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from tpujob.cli.render import words
 from tpujob.cli.render.text import clip, clock, pad, paint, wrap
 from tpujob.domain.text import FRONT, clean, many, number, seconds, span
 
@@ -107,8 +108,8 @@ def progress_line(job: JobView, *, bar: int = 20) -> str:
         parts.append(f"{number(steps_per_s)} steps/s")
     if (left_s := job.get("left_s")) is not None:
         parts.append(f"{span(left_s)} left")
-    if job["loss"] is not None:
-        parts.append(f"loss {number(job['loss'])}")
+    if loss := words.loss(job):
+        parts.append(f"loss {loss}")
     if job["checkpoint"] is not None:
         parts.append(f"checkpoint {job['checkpoint']}")
     return "  ".join(parts)

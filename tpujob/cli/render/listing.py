@@ -10,7 +10,7 @@ from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE, elapsed
 from tpujob.cli.render.table import GAP, Column, space, table
 from tpujob.cli.render.text import clip_middle, wrap
-from tpujob.domain.text import age, clean, count, number, rate, seconds, unreadable, usd
+from tpujob.domain.text import age, clean, count, rate, seconds, unreadable, usd
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _CELLS: dict[str, tuple[Column, Callable[[JobRow, float], str]]] = {
     "params": (Column("Params", floors=(24, 16, 8)), lambda j, _: words.params(j)),
     "loss": (
         Column("Loss", right=True),
-        lambda j, _: "-" if j["loss"] is None else number(j["loss"]),
+        lambda j, _: words.loss(j) or "-",
     ),
 }
 #: default columns for the jobs of an array or a sweep

@@ -18,7 +18,7 @@ from tpujob.cli.output import Screen
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE, progress_line
 from tpujob.cli.render.text import clock
-from tpujob.domain.text import clean, number, rate, seconds, span, usd
+from tpujob.domain.text import clean, rate, seconds, span, usd
 
 if TYPE_CHECKING:
     from tpujob.api import EventView, JobView, SliceView
@@ -133,8 +133,8 @@ def _progress(job: JobView) -> Table | Text:
     if step is None:
         return Text(progress_line(job) or "-", style="dim")
     facts = f"{step}/{steps}" if steps else str(step)
-    if job["loss"] is not None:
-        facts += f"  loss {number(job['loss'])}"
+    if loss := words.loss(job):
+        facts += f"  loss {loss}"
     if job["checkpoint"] is not None:
         facts += f"  checkpoint {job['checkpoint']}"
     row = Table.grid(padding=(0, 2))

@@ -105,6 +105,25 @@ def trouble(job: JobView) -> str:
     return f"{job['trouble']}{since}; retrying" if job["trouble"] else ""
 
 
+def loss(job: JobView | JobRow) -> str:
+    """Return the newest loss: `2.314` or `NaN`; empty: none is known."""
+    if bad := job.get("nonfinite"):
+        return bad["loss"]
+    return "" if job["loss"] is None else number(job["loss"])
+
+
+def loss_warning(job: JobView) -> str:
+    """Say since when the loss is not finite; empty: it is."""
+    bad = job.get("nonfinite")
+    return bad["said"] if bad else ""
+
+
+def metrics(job: JobView) -> str:
+    """Return the newest metrics, other than the loss: `accuracy 0.98, gradient norm not finite`."""
+    values = job["metrics"].items()
+    return ", ".join(f"{name} {'not finite' if v is None else number(v)}" for name, v in values)
+
+
 def ignored(job: JobView) -> str:
     """Count the reports in the bucket that were rejected; empty: none."""
     reports = job.get("ignored")

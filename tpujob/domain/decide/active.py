@@ -113,8 +113,14 @@ def _go_on(job: Job, reports: Sequence[HostReport], now: float) -> Decision:
         attempt.progress, attempt.progress_at or job.state_since, progress, now
     ):
         first = attempt.progress.step is None
-        text = _first_step(job, progress) if first else f"step {progress.step}"
-        return Decision(event(job, _E.PROGRESSED, now, text, Progressed(progress, first)))
+        kind, text = _E.PROGRESSED, f"step {progress.step}"
+        if progress.nonfinite and not attempt.progress.nonfinite:
+            kind, text = _E.LOSS_NONFINITE, str(progress.nonfinite)
+        elif attempt.progress.nonfinite and not progress.nonfinite:
+            kind, text = _E.LOSS_FINITE, f"loss is finite again at step {progress.step}"
+        elif first:
+            text = _first_step(job, progress)
+        return Decision(event(job, kind, now, text, Progressed(progress, first)))
     ending = any(r.phase != Phase.RUNNING or r.notice for r in reports)
     return Decision(wake_in=2 if ending else 10)
 
@@ -126,7 +132,10 @@ def _first_step(job: Job, progress: Progress) -> str:
 
 
 def _worth_storing(stored: Progress, since: float, fresh: Progress, now: float) -> bool:
-    """Return whether the progress is stored now: the first step at once, as there was no training before it."""
+    """Return whether the progress is stored now: the first step at once, as there was no training before it, and a loss
+    that is not finite; one that comes and goes is not stored each time."""
+    if fresh.nonfinite and not stored.nonfinite:
+        return True
     if fresh.step is None or fresh.step == stored.step:
         return False
     return stored.step is None or now - since >= PROGRESS_EVERY

@@ -8,6 +8,7 @@ from tpujob.domain.failures import nonfinite, retry
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, End, Job, Progress, State
 from tpujob.domain.observations import HostReport
+from tpujob.domain.progress import job_progress
 from tpujob.protocol import Phase
 
 _E = EventKind
@@ -20,6 +21,9 @@ def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -
     began = ran_since(job, reports, now)
     end = replace(end, progress=progress, physical=machines(job, reports), running_at=began)
     if end.cause is None:
+        if progress and progress.nonfinite:
+            good = nonfinite.newest_good(job_progress(job, progress).checkpoint)
+            end = replace(end, message=f"{end.message}, but the {progress.nonfinite}; {good}")
         text = f"attempt {number(job)} succeeded: {end.message}"
         return event(job, _E.ATTEMPT_ENDED, now, text, AttemptEnded(end, State.SUCCEEDED))
     ending = f"attempt {number(job)} ended, {end.cause}: {end.message}"
@@ -63,18 +67,22 @@ def machines(job: Job, reports: Sequence[HostReport]) -> tuple[str, ...]:
 
 def best_progress(reports: Sequence[HostReport], bad_step: int | None = None) -> Progress:
     """Return one progress for all hosts: step and loss of the host that is furthest behind, phase and metrics of the
-    first host, and the newest checkpoint; with `bad_step`, the newest one before it, if there is one."""
+    first host, and the newest checkpoint; with `bad_step`, or a loss that is not finite since some step, the newest one
+    before that step, if there is one."""
     if not reports:
         return Progress()
     first = min(reports, key=lambda r: r.host).progress
     stepping = [r.progress for r in reports if r.progress.step is not None]
     behind = min(stepping, key=lambda p: p.step or 0, default=first)
+    loss = nonfinite.reported_loss(reports)
+    bad_step = loss.since if bad_step is None and loss else bad_step
     saved = [p.checkpoint for p in stepping or [first] if p.checkpoint is not None]
     sound = [step for step in saved if bad_step is not None and step < bad_step]
     return Progress(
         step=behind.step,
         steps=behind.steps,
         loss=behind.loss,
+        nonfinite=loss,
         phase=first.phase,
         checkpoint=max(sound or saved, default=first.checkpoint),
         resumed_from=first.resumed_from if first.resumed_from is not None else behind.resumed_from,

@@ -47,7 +47,16 @@ _E = EventKind
 #: the events that give an attempt its cause, for which evidence may name a better one
 _ENDS = frozenset({_E.ATTEMPT_ENDED, _E.ATTEMPT_RETRIED, _E.ATTEMPT_CONDEMNED})
 #: frequent events that end, delete and request nothing
-_OFTEN = frozenset({_E.PROGRESSED, _E.WATCHED, _E.REPORTS_IGNORED, _E.COPY_ADVANCED})
+_OFTEN = frozenset(
+    {
+        _E.PROGRESSED,
+        _E.LOSS_NONFINITE,
+        _E.LOSS_FINITE,
+        _E.WATCHED,
+        _E.REPORTS_IGNORED,
+        _E.COPY_ADVANCED,
+    }
+)
 
 
 def decide(job: Job, seen: Observation, now: float) -> Decision:

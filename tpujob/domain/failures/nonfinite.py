@@ -5,10 +5,12 @@ step on other hardware proves the maths; progress past that step on other hardwa
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tpujob.domain.failures.host_reputation import NAMED, ONE_OF_SEVERAL
-from tpujob.domain.model import Attempt, Cause, Job, Outcome, Verdict
+from tpujob.domain.model import Attempt, Cause, Job, NonfiniteLoss, Outcome, Verdict
+from tpujob.domain.observations import HostReport
+from tpujob.domain.progress import good_step
 
 _REPLAYED = ("data", "model", "model or data")
 
@@ -22,6 +24,33 @@ class Accusation:
     weight: float
     reason: str
     op_id: str
+
+
+def reported_loss(reports: Sequence[HostReport]) -> NonfiniteLoss | None:
+    """Return the loss that has not been finite for the most steps on any host; None: it is finite on all, or unknown.
+    A host is named if another one has reported a finite loss of that step or a later one."""
+    bad = [(r.progress.nonfinite, r) for r in reports if r.progress.nonfinite]
+    if not bad:
+        return None
+    loss, first = min(
+        bad, key=lambda pair: (pair[0].since is None, pair[0].since or 0, pair[1].host)
+    )
+    differs = any(
+        r.progress.loss is not None and (r.progress.step or 0) >= (loss.since or 0) for r in reports
+    )
+    return replace(loss, host=first.host) if differs else loss
+
+
+def not_kept(loss: NonfiniteLoss, reached: int, checkpoint: int | None) -> str:
+    """Say what an attempt with such a loss leaves, which reached that step: `steps 60 to 99 are not kept, as ...`."""
+    steps = "later steps" if loss.since is None else f"steps {loss.since} to {reached}"
+    return f"{steps} are not kept, as the loss is {loss.loss}; {newest_good(checkpoint)}"
+
+
+def newest_good(checkpoint: int | None) -> str:
+    if checkpoint is None:
+        return "no checkpoint from before that is known"
+    return f"the newest good checkpoint is step {checkpoint}"
 
 
 def is_maths(job: Job, verdict: Verdict | None, physical: Sequence[str]) -> str:
@@ -104,7 +133,8 @@ def passed(newest: Attempt, verdict: Verdict | None) -> bool:
     step, progress = verdict.step if verdict else None, newest.progress
     if newest.cause is Cause.NONFINITE and progress.resumed_from is None:
         return False
-    return step is not None and progress.step is not None and progress.step > step
+    made = good_step(progress)
+    return step is not None and made is not None and made > step
 
 
 def _named(job: Job, attempt: Attempt) -> Accusation:

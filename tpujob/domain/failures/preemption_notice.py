@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tpujob.domain.failures.evidence import ending, proof
+from tpujob.domain.failures.nonfinite import not_kept, reported_loss
 from tpujob.domain.model import Cause, End, Outcome, Progress, Proof
 from tpujob.domain.observations import HostReport
 from tpujob.protocol import MAINTENANCE
@@ -43,6 +44,10 @@ def saved_words(reports: Sequence[HostReport]) -> str:
     by_itself = any(r.exit_code in (Exit.DONE, Exit.INTERRUPTED) for r in reports)
     began = [] if by_itself else [p.resumed_from for p in steps if p.resumed_from is not None]
     newest = max(saved or began, default=None)
+    loss = reported_loss(reports)
+    if loss:
+        good = [step for step in saved or began if loss.since is None or step < loss.since]
+        return not_kept(loss, max(p.step or 0 for p in steps), max(good, default=None))
     if newest is None:
         return ""
     reached = max(p.step or 0 for p in steps)

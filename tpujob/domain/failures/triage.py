@@ -115,6 +115,8 @@ def _blame(bad: Sequence[HostReport], reports: Sequence[HostReport]) -> End:
     if first.error_cause:
         code_text = "the program was not started" if first.exit_code is None else ending(code)
         proof = proofs(first, (), ordered)
+        if first.error_cause is Cause.NONFINITE and first.progress.nonfinite:
+            code_text = f"{first.progress.nonfinite} ({code_text})"
         return End(
             Outcome.FAILED,
             first.error_cause,

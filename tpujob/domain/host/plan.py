@@ -68,6 +68,7 @@ def _plan(
             "resume": spec.watch.resume,
         },
         "stall": stall.rule(spec.recovery.stall),
+        "nonfinite_steps": spec.recovery.nonfinite_steps,
         "avoid": sorted(avoid),
         "preflight": _preflight(job, endpoints, spec) if spec.preflight else None,
         "environment": environment_order(spec),

@@ -8,10 +8,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol, cast, get_args
 
-from tpujob.domain.model import Cause, Job, Progress, Unreached, Verdict
+from tpujob.domain.model import Cause, Job, NonfiniteLoss, Progress, Unreached, Verdict
 from tpujob.domain.observations import HostReport, Maintenance
 from tpujob.domain.text import clean, one_line, seconds
 from tpujob.protocol import (
+    NONFINITE_LOSSES,
     NOTICES,
     VERSIONS,
     Phase,
@@ -202,17 +203,26 @@ def evidence_of(report: HostReport, body: bytes, key: str) -> tuple[str, ...]:
 def _progress(document: ReportDocument) -> Progress:
     metrics = _mapping(document.get("metrics"))
     numbers = {_text(name): number(value) for name, value in metrics.items()}
-    valid = [(name, value) for name, value in numbers.items() if value is not None]
+    bad = {_text(name) for name, value in metrics.items() if value in NONFINITE_LOSSES}
+    valid = [(name, value) for name, value in numbers.items() if value is not None or name in bad]
     return Progress(
         step=_whole(document.get("step")),
         steps=_whole(document.get("steps")),
         loss=number(document.get("loss")),
+        nonfinite=_nonfinite(document.get("nonfinite")),
         phase=_text(document.get("program_phase")),
         checkpoint=_whole(document.get("checkpoint")),
         resumed_from=_whole(document.get("resumed_from")),
         first_step=_whole(document.get("first_step")),
         metrics=dict(valid[: limits.MAX_METRICS]),
     )
+
+
+def _nonfinite(value: object) -> NonfiniteLoss | None:
+    document = _mapping(value)
+    loss = _text(document.get("loss"))
+    known = loss in NONFINITE_LOSSES
+    return NonfiniteLoss(loss, _whole(document.get("since"))) if known else None
 
 
 # Untrusted values ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, Slice
 from tpujob.domain.money import ledger
 from tpujob.domain.money.ledger import moment
 from tpujob.domain.money.pace import first_step_began, seconds_per_step
-from tpujob.domain.progress import began_from, steps_kept, with_live
+from tpujob.domain.progress import began_from, first_step, good_step, steps_kept, with_live
 
 
 class TimePart(StrEnum):
@@ -28,6 +28,7 @@ class TimePart(StrEnum):
     PREPARING = "preparing"  #: from a ready slice until the program runs on every host; pauses between retries
     COMPILING = "compiling"  #: the program runs and has not begun its first step
     REDONE = "redone"  #: steps that were lost, and repeated by a later attempt
+    NONFINITE = "nonfinite"  #: steps with a loss that is not finite
     HUNG = "hung"  #: the time without progress that ended in HANG
     HELD = "held"  #: cancelled, and the slice is kept for a resume
     CONDEMNED = "condemned"  #: a bad slice is kept until its replacement is ready
@@ -143,14 +144,28 @@ def _marks_while_running(
     attempt: Attempt, kept_steps: Mapping[int, int | None], start: int, end: int
 ) -> Iterator[_Mark]:
     """Yield the marks from `start`, when every host had started the program, until it ended or hung at `end`."""
-    step = attempt.progress.step
-    if step is None:
+    step, good = attempt.progress.step, good_step(attempt.progress)
+    if step is None or good is None:
         yield start, _part_without_steps(attempt)
         return
     step_began = first_step_began(attempt, seconds_per_step(attempt))
     if step_began is not None:
         yield start, TimePart.COMPILING
         start = min(max(start, moment(step_began)), end)
+    bad_at = end
+    if good < step:
+        first = began_from(attempt)
+        before = min(good, (first_step(attempt) or 1) - 1 if first is None else first)
+        bad_at = start + (end - start) * (good - before) // (step - before)
+    yield from _marks_of_steps(attempt, good, kept_steps, start, bad_at)
+    if bad_at < end:
+        yield bad_at, TimePart.NONFINITE
+
+
+def _marks_of_steps(
+    attempt: Attempt, step: int, kept_steps: Mapping[int, int | None], start: int, end: int
+) -> Iterator[_Mark]:
+    """Yield the marks of the steps up to `step`, which was made at `end`."""
     if attempt.number not in kept_steps:
         yield start, TimePart.PRODUCTIVE
         return

@@ -24,6 +24,7 @@ _WORDS: Mapping[NotificationKind, _Words] = {
     _K.HELD: _Words("stopped, slice held"),
     _K.WAITING: _Words("waiting for hardware"),
     _K.STUCK: _Words("stuck"),
+    _K.NONFINITE: _Words("loss is not finite"),
     _K.BUDGET_WARNED: _Words("budget nearly used", "tpujob cost budgets", "/spend"),
     _K.BUDGET_USED_UP: _Words("budget used up", "tpujob cost budgets", "/spend"),
     _K.LEAK: _Words("slice that no job claims", "tpujob leaks", "/capacity"),

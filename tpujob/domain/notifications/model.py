@@ -9,7 +9,7 @@ KEPT = 30 * 86400.0
 
 
 class NotificationKind(StrEnum):
-    """The kind of a notification. Events that tpujob repairs by itself have none."""
+    """The kind of a notification. Events that tpujob repairs by itself have none, but for NONFINITE."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -17,6 +17,7 @@ class NotificationKind(StrEnum):
     HELD = "held"  #: the job is stopped; its slice is kept, and billed
     WAITING = "waiting"  #: the job has waited for hardware for longer than the context's threshold
     STUCK = "stuck"  #: a state that should be short lasts for longer than the context's threshold
+    NONFINITE = "nonfinite"  #: the loss is not finite
     BUDGET_WARNED = "budget_warned"
     BUDGET_USED_UP = "budget_used_up"
     LEAK = "leak"  #: a slice that no job claims

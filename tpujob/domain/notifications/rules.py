@@ -1,6 +1,7 @@
 """Rules of notifications: which events are reported, on which channels, and which states last too long. Pure.
 
-A job that continues by itself is not reported: a preemption, a retry or a swap is over before a person could help.
+A job that continues by itself is not reported: a preemption, a retry or a swap is over before a person could help. A
+loss that is not finite is, once in an attempt: it is more often the model's or the data's than a machine's.
 """
 
 from collections.abc import Iterable, Sequence
@@ -99,6 +100,13 @@ def _read_event(job: Job, event: Event, ended: int, requested_by: str) -> Notifi
             why = f"{requested_by} has stopped it" if requested_by else event.text
             text = f"{why}; its slice is kept, and billed, for {duration(job.spec.hold)}"
             kind = _K.HELD
+        case _E.LOSS_NONFINITE:
+            kind = _K.NONFINITE
+        case _E.ATTEMPT_ENDED | _E.ATTEMPT_CONDEMNED if cause is Cause.NONFINITE:
+            kind, cause = (
+                _K.NONFINITE,
+                None,
+            )  # of the same key as the event before it, if there was one
         case _E.ATTEMPT_ENDED | _E.ATTEMPT_RETRIED | _E.ATTEMPT_CONDEMNED:
             kind = _K.HOST_REFUSED if cause is Cause.BAD_HOST else None
         case _E.BUDGET_WARNED:

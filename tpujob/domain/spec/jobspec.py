@@ -184,6 +184,10 @@ class Recovery(kinds.SpecPart):
     failures: kinds.Failures = Field(3, description="Retries after failures of the program.")
     hangs: kinds.Failures = Field(3, description="Retries after hangs.")
     nonfinite: kinds.Failures = Field(3, description="Retries on other hardware after NaN or Inf.")
+    nonfinite_steps: kinds.Failures = Field(
+        20,
+        description="Reported steps in a row with a loss of NaN or Inf that end an attempt; 0: none do.",
+    )
     stall: kinds.Stall = Field(
         900,
         description="Time without progress that counts as a hang; 0s: never. The first step has twice that, "
@@ -203,7 +207,7 @@ class WatchSpec(kinds.SpecPart):
     nonfinite: kinds.Pattern = Field(
         None,
         description="Regular expression of a line with NaN or Inf, such as "
-        "'step (?P<step>\\d+).*loss[=: ]+nan'; the group step is optional.",
+        "'(?i)step\\S?[=:\\s]+(?P<step>\\d+).*loss\\S?[=:\\s]+-?(nan|inf(inity)?)\\b'; the group step is optional.",
     )
     progress: kinds.Pattern = Field(
         None,

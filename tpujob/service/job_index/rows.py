@@ -88,10 +88,11 @@ def _row(job: Job, runtime: RuntimeInfo, now: float, mine: bool, part: int) -> J
     rate = speed(job, has, runtime.moved_at)
     coming = next_step.what_next(job, has, runtime.wait, now, runtime.place)
     why = _failure(job) or next_step.why(job, runtime.wait, runtime.unpaid, now, runtime.place)
-    warned = [
+    warned = [str(has.nonfinite)] if has.nonfinite and job.cause is not Cause.NONFINITE else []
+    warned += [
         budget.get("said", "")
         for budget in budgets.views(job, runtime.funds, now)
-        if budget["warned"]
+        if budget["warned"] and not job.state.final
     ]
     return {
         **facts,
@@ -117,7 +118,7 @@ def _row(job: Job, runtime: RuntimeInfo, now: float, mine: bool, part: int) -> J
         "preemptions": sum(past.cause is Cause.PREEMPTED for past in job.attempts),
         "steps_per_s": rate,
         "left_s": pace.seconds_left(has, rate),
-        "warned": [] if job.state.final else [cut(text, "next") for text in warned[:_WARNINGS]],
+        "warned": [cut(text, "next") for text in warned[:_WARNINGS]],
         "params": {cut(name): cut(value) for name, value in islice(job.params.items(), _PARAMS)},
     }
 

@@ -4,9 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.records import NOW, job_in
+from tests.support.records import NOW, job_in, report
+from tpujob.domain import progress
 from tpujob.domain.failures import host_reputation, nonfinite
-from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, State, Suspect, Verdict
+from tpujob.domain.model import (
+    Attempt,
+    Cause,
+    Job,
+    NonfiniteLoss,
+    Outcome,
+    Progress,
+    State,
+    Suspect,
+    Verdict,
+)
 
 
 def attempt(
@@ -100,6 +111,85 @@ def test_passing_the_step_on_other_hardware_accuses_the_machines_before() -> Non
     (accusation,) = nonfinite.accusations(now(41), ("c", "d"))
     assert accusation.physicals == ("a", "b")
     assert accusation.weight == host_reputation.ONE_OF_SEVERAL
+
+
+def test_steps_with_a_bad_loss_do_not_pass_a_bad_step() -> None:
+    """The second machine meets the same NaN at step 41, and the program goes on."""
+    bad = Progress(step=50, nonfinite=NonfiniteLoss("NaN", since=41))
+    newest = attempt(2, cause=None, progress=bad)
+    assert nonfinite.accusations(job(attempt(1, "a", step=41), newest), ("b",)) == []
+    late = replace(newest, progress=replace(bad, nonfinite=NonfiniteLoss("NaN", since=43)))
+    assert nonfinite.accusations(job(attempt(1, "a", step=41), late), ("b",)) != [], "42 was finite"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "text"),
+    [
+        ([(9, 1.0, None), (9, None, None)], "None"),
+        ([(9, None, 7), (9, None, 6)], "loss is NaN since step 6"),
+        ([(9, None, 7), (6, 1.0, None)], "loss is NaN since step 7"),
+        ([(9, None, 7), (7, 1.0, None)], "loss is NaN since step 7 on host 0"),
+        ([(9, None, None), (9, None, 7)], "loss is NaN since step 7"),
+        ([(9, None, 0), (9, None, 8)], "loss is NaN since step 0"),
+    ],
+    ids=[
+        "finite or unknown",
+        "both",
+        "not that far yet",
+        "differs",
+        "one reports no loss",
+        "step 0",
+    ],
+)
+def test_the_earliest_bad_loss_of_any_host_counts(
+    hosts: list[tuple[int, float | None, int | None]], text: str
+) -> None:
+    reports = [
+        report(
+            n,
+            progress=Progress(
+                step=step,
+                loss=loss,
+                nonfinite=None if since is None else NonfiniteLoss("NaN", since),
+            ),
+        )
+        for n, (step, loss, since) in enumerate(hosts)
+    ]
+    assert str(nonfinite.reported_loss(reports)) == text
+
+
+def test_what_a_bad_loss_leaves_in_words() -> None:
+    loss = NonfiniteLoss("NaN", 60)
+    assert nonfinite.not_kept(loss, 99, 50) == (
+        "steps 60 to 99 are not kept, as the loss is NaN; the newest good checkpoint is step 50"
+    )
+    assert nonfinite.not_kept(NonfiniteLoss("not finite"), 99, None) == (
+        "later steps are not kept, as the loss is not finite; no checkpoint from before that is known"
+    )
+
+
+@pytest.mark.parametrize(
+    ("losses", "bounds"),
+    [
+        ([(0, 60, 50)], [60]),
+        ([(0, 60, 50), (50, None, 75)], [60, 0]),
+        ([(0, 60, 50), (50, 100, 75)], [60, 100]),
+        ([(0, 60, 50), (50, 55, None)], [60, 55]),
+        ([(0, 0, None)], [1]),
+    ],
+    ids=["from before it", "past it", "again later", "again earlier", "from the first step on"],
+)
+def test_an_attempt_resumes_before_the_first_bad_loss_of_the_one_before(
+    losses: list[tuple[int, int | None, int | None]], bounds: list[int]
+) -> None:
+    attempts: list[Attempt] = []
+    for number, (began, since, saved) in enumerate(losses, 1):
+        bad = None if since is None else NonfiniteLoss("NaN", since)
+        done = Progress(step=200, resumed_from=began, checkpoint=saved, nonfinite=bad)
+        past = attempt(number, cause=Cause.PREEMPTED, progress=done)
+        bound = progress.resume_before(job(*attempts)) if attempts else 0
+        attempts.append(replace(past, resume_before=bound))
+        assert progress.resume_before(job(*attempts)) == bounds[number - 1]
 
 
 def test_the_machines_of_an_attempt_that_has_ended_are_those_of_its_record() -> None:

@@ -41,6 +41,7 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
         "log_bytes": 256 * 1024 * 1024,
         "watch": {"nonfinite": None, "progress": None, "checkpoint": None, "resume": None},
         "stall": {"seconds": 900, "first": 1800, "looks": 5},
+        "nonfinite_steps": 20,
         "avoid": ["rack-7"],
         "preflight": {
             "slice": "tj-000042-1",

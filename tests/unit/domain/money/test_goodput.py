@@ -18,6 +18,7 @@ from tpujob.domain.model import (
     Attempt,
     Cause,
     Job,
+    NonfiniteLoss,
     Outcome,
     Progress,
     Rest,
@@ -75,6 +76,26 @@ def good(job: Job) -> float:
     share = report([job], 1e6, "job").total.goodput
     assert share is not None
     return 100 * share
+
+
+def test_steps_with_a_bad_loss_are_no_productive_ones() -> None:
+    """100 steps in 1,000 s, from step 61 on with NaN; a later attempt resumes from 50 and does without."""
+    bad = NonfiniteLoss("NaN", since=61)
+    lost = attempt(1, 1, 0, 0, 1000, step=100, checkpoint=50, nonfinite=bad, **LOST)
+    one = job_of([slice_of(1, 0, 0, 1000)], [lost], 1000)
+    expected = {TimePart.PRODUCTIVE: 500.0, TimePart.REDONE: 100.0, TimePart.NONFINITE: 400.0}
+    assert seconds(one) == expected
+    again = attempt(2, 2, 1000, 1000, 2000, step=150, resumed_from=50, first_step=51, **DONE)
+    both = job_of([slice_of(1, 0, 0, 1000), slice_of(2, 1000, 1000, 2000)], [lost, again], 2000)
+    assert seconds(both) == {**expected, TimePart.PRODUCTIVE: 1500.0}
+    done = attempt(1, 1, 0, 0, 1000, step=100, nonfinite=bad, **DONE)
+    success = job_of([slice_of(1, 0, 0, 1000)], [done], 1000)
+    assert seconds(success) == {TimePart.PRODUCTIVE: 600.0, TimePart.NONFINITE: 400.0}
+    from_the_first = replace(
+        done, progress=replace(done.progress, nonfinite=NonfiniteLoss("NaN", 1))
+    )
+    all_bad = job_of([slice_of(1, 0, 0, 1000)], [from_the_first], 1000)
+    assert seconds(all_bad) == {TimePart.NONFINITE: 1000.0}
 
 
 def test_an_hour_of_waiting_for_the_cloud_is_beside_the_goodput() -> None:

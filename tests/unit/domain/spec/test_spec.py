@@ -94,6 +94,7 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
             "failures": 3,
             "hangs": 3,
             "nonfinite": 3,
+            "nonfinite_steps": 20,
             "stall": "15m",
             "on_bad_host": "swap",
             "wait": None,

@@ -62,6 +62,7 @@ MEANING = {
     "preparing": "set-up, and pauses between retries",
     "compiling": "until the first step",
     "redone": "steps that were lost",
+    "nonfinite": "steps with a loss of NaN or Inf",
     "hung": "no progress, until it was stopped",
     "held": "cancelled, the slice kept",
     "condemned": "a bad slice, until its replacement was ready",
