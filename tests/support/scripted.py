@@ -298,7 +298,7 @@ class ScriptedJobs:
         self.host_access: HostAccess | None = None
         self.suspects: dict[str, SuspectView] = {}
         self.lab: dict[str, MemberView] = {}
-        self.swept = SweptView(deleted=[], kept=[], failed=[], keys=[], unlisted={})
+        self.swept = SweptView(deleted=[], kept=[], failed=[], keys=[], unclear=[], unlisted={})
         self.broken: list[BrokenView] = []
         self.costs: CostView = cost_view()
         self.spending: list[SpendingView] = []
@@ -531,7 +531,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "set_channel_secret": lambda it, name, value: None,
     "members": lambda it: [*it.lab.values()],
     "leaks": lambda it: it.swept,
-    "sweep": lambda it, dry_run: it.swept,
+    "sweep": lambda it, dry_run, slice="": it.swept,
     "fsck": lambda it: it.broken,
 }
 
