@@ -123,6 +123,11 @@ class Slice:
     role: SliceRole = SliceRole.SERVING
     endpoints: tuple[Endpoint, ...] = ()
     ready_at: float | None = None  #: billing starts here
+    seen_at: float | None = None  #: when a poll first saw it ready; None: at `ready_at`
+    #: when the cloud was first seen to report it as preempted, or as being suspended by the service
+    preempted_at: float | None = None
+    #: its billed time is certain up to here; it was lost after that, while no poll saw it. None: all of it is certain
+    certain_until: float | None = None
     #: time of the first poll that found it absent, if no poll saw its deletion
     missing_since: float | None = None
     #: when the cloud was first seen suspending it; its deletion waits for that (`decide/releasing.py`)

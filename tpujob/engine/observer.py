@@ -86,6 +86,7 @@ class Observer:
         reports = self._reports(job, live) if job.state in _REPORTING and job.attempt else ()
         now = self.clock.now()
         live.note_look(slices, reports, now)
+        last_seen = live.note_alive(job, slices, at)
         since = now if live.readable_since is None else live.readable_since
         probed_at = live.probed_at
         silent = self._probe(job, reports, live) if job.state in _REPORTING else {}
@@ -110,6 +111,7 @@ class Observer:
             watch=live.watch(now) if waits else None,
             report_every=self.report_every,
             leaving=frozenset(live.leaving),
+            last_seen=last_seen,
             circuits=self.circuits() if job.state in _ASKING else {},
             prices=self.prices,
             funds=NO_FUNDS if job.state.final else self.funds(job),

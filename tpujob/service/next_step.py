@@ -63,7 +63,7 @@ def what_next(
         case State.PREPARING | State.RUNNING | State.HOLDING if job.then is State.QUEUED:
             text = "when the program has stopped, its slice is handed on or released"
             return _next("release_slice", f"{text}, and the job is queued again")
-        case State.PREPARING if job.wake > now:
+        case State.PREPARING if retry.due_at(job.wake, now) > now:
             text = "the program is started again on the same slice"
             return _next("start_program", text, at=job.wake)
         case State.PREPARING:
@@ -105,7 +105,7 @@ def _in_queue(
     if under_way := datasets.under_way(job):
         text = f"when {under_way.name} is in {under_way.region}, it requests a slice there"
         return _next("copy_data", text)
-    due = max(job.wake, wait.first_at if wait else 0.0)
+    due = retry.due_at(max(job.wake, wait.first_at if wait else 0.0), now)
     return _next("request_slice", f"it requests {request}", at=due if due > now else None)
 
 

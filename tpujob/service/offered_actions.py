@@ -157,12 +157,16 @@ def _give_back(job: Job) -> str:
     return f"{stops}releases {named}, and cancels the job"
 
 
+#: of a job that is removed
+_STAYS = "its cost stays in `tpujob cost report`"
+
+
 def _clean(job: Job) -> ActionView:
     if job.wish is DesiredState.CLEAN:
         raise IllegalInState(f"job {job.id} is being cleaned already")
-    removes = "removes its logs and its record for good"
+    removes = f"removes its logs and its record for good; {_STAYS}"
     if job.spec.is_group:
-        does = "ends its elements, then removes their logs and records for good, and its own"
+        does = f"ends its elements, then removes their logs and records for good, and its own; {_STAYS}"
         return _view("clean", does, _OF_ELEMENTS, CHECKPOINTS)
     if job.state.final:
         return _view("clean", removes, NOTHING, CHECKPOINTS)

@@ -150,6 +150,11 @@ def below_limits(circuits: Circuits) -> dict[str, Circuit]:
     return {name: c for name, c in circuits.items() if c.limit is None}
 
 
+def corrected(circuits: Circuits, now: float) -> Circuits:
+    """Return the circuits, half open if a clock that was ahead has opened them."""
+    return {n: replace(c, until=retry.due_at(c.until, now)) for n, c in circuits.items()}
+
+
 def recalled(jobs: Iterable[Job]) -> dict[str, Circuit]:
     """Return the circuits as computed from the records: for a backend that has just started."""
     circuits: dict[str, Circuit] = {}

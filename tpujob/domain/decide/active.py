@@ -21,7 +21,7 @@ from tpujob.domain.events import (
     Warned,
     Watched,
 )
-from tpujob.domain.failures import contact, preemption_notice, stall, triage, warnings
+from tpujob.domain.failures import contact, preemption_notice, retry, stall, triage, warnings
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, End, Job, Outcome, Progress, Proof, State
 from tpujob.domain.observations import Absent, HostReport, Observation, Present, SliceState, Unknown
@@ -56,8 +56,9 @@ def preparing(job: Job, seen: Observation, now: float) -> Decision:
     urgent = _interrupted(job, seen, now) or _used_up(job, seen, now)
     if urgent:
         return urgent
-    if isinstance(seen.reports, Unknown) or now < job.wake:
-        return Decision(wake_in=min(PAUSED_LOOK, max(1.0, job.wake - now)))
+    wake = retry.due_at(job.wake, now)
+    if isinstance(seen.reports, Unknown) or now < wake:
+        return Decision(wake_in=min(PAUSED_LOOK, max(1.0, wake - now)))
     over = _ended(job, seen, seen.reports, now)
     return over or _ignored(job, seen, now) or began or _start(job, seen, seen.reports, now)
 
@@ -96,7 +97,8 @@ def _start(job: Job, seen: Observation, reports: Sequence[HostReport], now: floa
         return over or _watched(job, seen, now) or Decision(wake_in=2)
     if lost := _lost_before_start(job, seen, reports, now):
         return _over(job, lost, reports, now)
-    waited = now - max(job.attempt.started_at, job.wake) if job.attempt else 0.0
+    wake = retry.due_at(job.wake, now)
+    waited = now - max(job.attempt.started_at, wake) if job.attempt else 0.0
     just = seen.launched_for is not None and seen.launched_for < LAUNCH_HEARD
     heard = _in_touch(job, seen, LAUNCH_HEARD if waited <= LAUNCH_LATEST else releasing.SECOND_LOOK)
     if waited > LAUNCH_DEADLINE and heard and not just:

@@ -26,6 +26,7 @@ from tpujob.domain.actions import (
 )
 from tpujob.domain.decide import (
     active,
+    billing,
     condemned,
     copying,
     group,
@@ -65,7 +66,8 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         return group.decide(job, seen, now)
     if passed_on := group.pass_on(job, seen, now):
         return passed_on
-    decision = spending.warn(job, seen, now) or _by_state(job, seen, now)
+    noted = billing.note(job, seen, now) or spending.warn(job, seen, now)
+    decision = noted or _by_state(job, seen, now)
     if job.condemned and decision.event is None and decision.action is None:
         # the next request may be hours away, and condemned slices are billed
         decision = condemned.give_back(job, seen, now) or _within(decision, soon(job, now))

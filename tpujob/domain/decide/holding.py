@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram
-from tpujob.domain.decide import releasing, spending
+from tpujob.domain.decide import billing, releasing, spending
 from tpujob.domain.decide.attempt_end import best_progress, end_attempt, ran_since, slice_name
 from tpujob.domain.decide.condemned import STOP_PATIENCE, still_running
 from tpujob.domain.decide.spending import ReachedLimit
 from tpujob.domain.events import Event, EventKind, Progressed, ReleaseStarted, SliceHeld
-from tpujob.domain.failures import triage
+from tpujob.domain.failures import retry, triage
 from tpujob.domain.failures.starts import OVERTAKEN
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import Cause, DesiredState, End, Endpoint, Job, Outcome, State
+from tpujob.domain.model import Cause, DesiredState, End, Job, Outcome, State
 from tpujob.domain.observations import Absent, HostReport, Observation, Present, Unknown
 from tpujob.protocol import Phase
 
@@ -63,11 +63,12 @@ def _kept(job: Job, seen: Observation, now: float) -> Decision:
     limit = spending.used_up(job, seen, now)
     if job.wish is DesiredState.RUN and not limit and job.then is None:
         return _resume(job, now)
-    expired = job.hold_until is not None and now >= job.hold_until
+    until = None if job.hold_until is None else retry.due_at(job.hold_until, now, job.spec.hold)
+    expired = until is not None and now >= until
     if job.wish is DesiredState.CANCEL and not limit and not expired and job.then is None:
         if not job.stopped:
             return Decision(action=StopProgram(), wake_in=2)
-        return Decision(wake_in=min(30.0, (job.hold_until or now) - now))
+        return Decision(wake_in=min(30.0, (until or now) - now))
     patience = STOP_PATIENCE + job.spec.stop_grace
     if not job.stopped and now - job.state_since < patience:
         return Decision(action=StopProgram(), wake_in=2)
@@ -135,9 +136,10 @@ def _awaits_reports(job: Job, seen: Observation, now: float) -> bool:
 # The ways in ---------------------------------------------------------------------------------------------------------
 
 
-def unused(job: Job, endpoints: tuple[Endpoint, ...], now: float) -> Event:
+def unused(job: Job, look: Present, seen: Observation, now: float) -> Event:
     """Hold a slice that has just become ready."""
-    held = SliceHeld(now + job.spec.hold, None, endpoints)
+    ready_at = billing.ready_since(job.slice, look, seen, now) if job.slice else now
+    held = SliceHeld(now + job.spec.hold, None, look.endpoints, ready_at)
     return event(job, _E.HELD, now, held_text(job), held)
 
 

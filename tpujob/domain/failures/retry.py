@@ -120,6 +120,16 @@ def kills_hosts(job: Job, now: float) -> str:
     )
 
 
+#: seconds that no delay between two retries exceeds, waits for the answer of another job's request included
+LONGEST = 1800.0
+
+
+def due_at(stored: float, now: float, longest: float = LONGEST) -> float:
+    """Return when something is due that was put off by at most `longest` seconds: at the stored time; now, if that time
+    can only come from a clock that was ahead and is corrected since."""
+    return now if stored - now > longest else stored
+
+
 def backoff(policy: RetryPolicy, used: int, *, seed: str) -> float:
     """Return the seconds before a retry: `first`, doubled for each used one up to `most`, with up to a quarter more or
     less. The jitter is a function of the seed."""
