@@ -178,7 +178,7 @@ class Observer:
             dead = {host: live.dead.get(host, (now, 0)) for host in quiet - alive}
             live.dead = {host: (since, n + 1) for host, (since, n) in dead.items()}
         since = now - live.probed_at
-        live.abandoned &= {r.host for r in reports if r.phase != Phase.EXITED and r.age >= since}
+        live.abandoned &= {r.host for r in reports if r.phase != Phase.EXITED and r.age > since}
         silences = {host: live.dead[host] for host in quiet & set(live.dead)}
         return {host: Silence(now - since, n) for host, (since, n) in silences.items()}
 

@@ -12,7 +12,7 @@ from tpujob.domain.events import AttemptEnded, AttemptRepeated, Event, EventKind
 from tpujob.domain.failures import starts, triage
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Attempt, Cause, End, Job, Outcome, Progress, State
-from tpujob.domain.observations import HostReport, Unknown
+from tpujob.domain.observations import HostReport, OutputLine, Unknown
 from tpujob.protocol import Phase
 
 PREEMPTED = End(Outcome.INTERRUPTED, Cause.PREEMPTED, None, "the slice was preempted")
@@ -170,7 +170,7 @@ def test_a_program_that_always_asks_and_never_advances_fails() -> None:
 
 # What another start cannot cure --------------------------------------------------------------------------------------
 
-NO_MODULE = ("ModuleNotFoundError: No module named 'overrides'",)
+NO_MODULE = (OutputLine("ModuleNotFoundError: No module named 'overrides'", part="error"),)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ NO_MODULE = ("ModuleNotFoundError: No module named 'overrides'",)
     ],
 )
 def test_an_end_that_every_start_would_repeat_is_not_retried(
-    code: int, lines: tuple[str, ...], why: str
+    code: int, lines: tuple[OutputLine, ...], why: str
 ) -> None:
     event = after(job(), exited(code, code, evidence=lines))
     assert (fails(event), event.text.endswith(why)) == (True, True)
