@@ -147,5 +147,8 @@ class SystemClock:
     def now(self) -> float:
         return time.time()
 
+    def steady(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -172,7 +172,7 @@ class Reconciler:
         on; None: another backend acts or wrote first, or the observation is too old."""
         extra = WIPING if isinstance(action, HandOn) else 0.0
         extra = job.spec.stop_grace if isinstance(action, StopProgram) else extra
-        lease = self.store.lease(job.id, self.owner, ttl=LEASE + extra, now=self.clock.now())
+        lease = self._lease(job.id, LEASE + extra)
         if lease is None:
             return None
         try:
@@ -212,7 +212,7 @@ class Reconciler:
             log.info("job %s: its slice is not handed on: %s", job.id, result)
             live.hands_on = isinstance(result, NotYet)
             return False
-        heirs = self.store.lease(action.to, self.owner, ttl=LEASE, now=self.clock.now())
+        heirs = self._lease(action.to, LEASE)
         if heirs is None:
             return False
         try:
@@ -233,6 +233,20 @@ class Reconciler:
         self._written(heir, receiver, got, began)
         self.queue.news(heir.id)
         return True
+
+    def _lease(self, job_id: str, ttl: float) -> Lease | None:
+        """Take a job's lease; None: another backend has it, or the job is gone. No two clocks are compared: a holder
+        counts from before its request, and another's lease is over once this process has seen it unrenewed for its
+        length."""
+        watched, asked = self.live[job_id].led, self.clock.steady()
+        over = watched.token if watched and asked >= watched.until else 0
+        lease = self.store.lease(job_id, self.owner, ttl=ttl, over=over)
+        if lease and lease.owner == self.owner:
+            self.live[job_id].led = None
+            return replace(lease, until=asked + ttl)
+        if lease and (watched is None or watched.token != lease.token):
+            self.live[job_id].led = replace(lease, until=self.clock.steady() + lease.ttl)
+        return None
 
     def _unchanged(self, job: Job) -> Job:
         """Return the job, if it has not changed since it was observed. For actions without a commit, which would

@@ -14,6 +14,11 @@ class Clock(Protocol):
         """Return the seconds since the epoch, UTC."""
         ...
 
+    def steady(self) -> float:
+        """Return the seconds of a clock that is never set, and goes on while the machine sleeps. Its zero differs from
+        one process to another."""
+        ...
+
     def sleep(self, seconds: float) -> None: ...
 
 

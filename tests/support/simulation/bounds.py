@@ -40,8 +40,6 @@ SILENT, AGENT_GONE, NEVER_BEGUN = 25 * 60.0, 40 * 60.0, 45 * 60.0
 HANG = 300.0
 #: a backend looks at a job with a slice within a lease, a resync and a patient look
 UNATTENDED = 420.0
-#: a lease whose holder died while its clock was ahead lasts for as long as that
-LEASED = HOUR + 60
 
 
 class Bounds:
@@ -127,8 +125,7 @@ class Bounds:
                 text = f"{slice_.name} is condemned, and billed for {CONDEMNED / 60:.0f} min"
                 self.broken("I9", job.id, text)
         with_slice = job.state in WITH_SLICE or bool(job.condemned)
-        lease = LEASED if now < self.play.monitor.clocks_wrong_until + LEASED else 0.0
-        if self._age("L3", job.id, with_slice, UNATTENDED + lease):
+        if self._age("L3", job.id, with_slice, UNATTENDED):
             self.broken("L3", job.id, f"no backend looked at it for {UNATTENDED:.0f} s")
         kind, limit = self._trouble(job, now)
         if kind != self._named.get(job.id):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from tests.support.changes import broken_by
@@ -70,11 +71,9 @@ class Monitor:
         self.removed_jobs: set[str] = set()
         self.seen: dict[tuple[str, str], SliceSeen] = {}  #: (backend, slice) -> its last look
         self.calls: dict[str, list[float]] = {}
-        #: some backend's; until then and a little longer actions are not checked against leases, whose times are those
-        #: of the clock that is wrong, and after that the sums of times are not checked
-        self.clocks_wrong_until = 0.0
+        self.clocks_wrong_until = 0.0  #: some backend's
         self.unread: Callable[[str, float], bool] = lambda job, ago: False
-        self.leases: dict[str, Lease] = {}  #: job -> its newest lease
+        self.leases: dict[str, Lease] = {}  #: job -> its newest lease, and until when it is in force
         self.budgets = Budgets(play.world, self.jobs, self.broken)
         self.bounds = Bounds(play, self.jobs, self.broken, self.budgets)
         self.arrivals = Arrivals(play.copies, self.broken)
@@ -260,18 +259,25 @@ class Monitor:
             self.broken("I8", job_id, f"{len(recent)} calls to the cloud in an hour")
 
     def leased(self, lease: Lease | None) -> None:
-        if lease is not None:
-            self.leases[lease.job_id] = lease
+        """I6: a backend takes a lease that is free: it was released, or is over by the true time."""
+        if lease is None or lease.owner != self._who():
+            return
+        last = self.leases.get(lease.job_id)
+        if last and last.owner != lease.owner and self.sim.now < last.until:
+            self.broken("I6", lease.job_id, f"{lease.owner} took the lease of {last.owner}")
+        self.leases[lease.job_id] = replace(lease, until=self.sim.now + lease.ttl)
+
+    def released(self, lease: Lease) -> None:
+        if self.leases[lease.job_id].token == lease.token:
+            self.leases[lease.job_id] = replace(lease, until=self.sim.now)
 
     def accused(self, physicals: tuple[str, ...], accusation: Accusation) -> None:
         self.accusations.made(physicals, accusation, self.store.reputation.suspects())
 
     def _led(self, job_id: str, action: str) -> None:
-        """Check that a backend acts only while it holds the job's lease, up to the difference of clocks."""
+        """Check that a backend acts only while it holds the job's lease."""
         lease = self.leases.get(job_id)
-        if self.sim.now < self.clocks_wrong_until + 60:
-            return  # of a clock that is wrong; what is written is fenced all the same
-        if lease is None or lease.owner != self._who() or self.sim.now > lease.until + 5:
+        if lease is None or lease.owner != self._who() or self.sim.now > lease.until:
             self.broken("I6", job_id, f"{self._who()}: {action} without the lease")
 
     def creating(self, slice: Slice, job_id: str) -> None:

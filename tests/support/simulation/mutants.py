@@ -2,7 +2,7 @@
 
 import copy
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -270,31 +270,11 @@ def idempotency_key_is_ignored() -> Patch:
 def no_deadline() -> Patch:
     """Calls may take as long as they like, whatever the lease says."""
 
-    def store(self: Reconciler) -> Any:
-        given_out: dict[int, Any] = {}
+    def lease(real: Any, self: Any, job_id: str, ttl: float) -> Any:
+        lease = real(self, job_id, ttl)
+        return lease and replace(lease, until=self.clock.steady() + 1e6)
 
-        def lease(*args: Any, **kwargs: Any) -> Any:
-            real = self.store.lease(*args, **kwargs)
-            if real is None:
-                return None
-            given_out[real.token] = real
-            return replace(real, until=self.clock.now() + 1e6)
-
-        def with_real(call: Callable[..., Any]) -> Callable[..., Any]:
-            def made(*args: Any, lease: Any, **kwargs: Any) -> Any:
-                return call(*args, lease=given_out[lease.token], **kwargs)
-
-            return made
-
-        return Instead(
-            self.store,
-            lease=lease,
-            commit=with_real(self.store.commit),
-            remove=with_real(self.store.remove),
-            release=lambda lease: self.store.release(given_out[lease.token]),
-        )
-
-    return ticking(store=store)
+    return replaced(Reconciler, "_lease", lease)
 
 
 @bug("a host ends, and the others wait for it", "I5")

@@ -45,6 +45,7 @@ class Process:
     skew: float = 0.0  #: its clock, beside the true one
     alive: bool = True
     paused_until: float = 0.0
+    began: float = 0.0  #: the zero of its steady clock
 
 
 def _closed() -> threading.Lock:

@@ -273,8 +273,15 @@ def event_id(seq: int) -> str:
 # Leases --------------------------------------------------------------------------------------------------------------
 
 
-def lease_put(path: str, owner: str, token: int, until: float) -> Put:
-    return Put(path, {"owner": owner, "token": token, "until": float(until)})
+def lease_put(lease: Lease) -> Put:
+    fields = {"owner": lease.owner, "token": lease.token, "ttl": float(lease.ttl)}
+    return Put(f"leases/{lease.job_id}", fields)
+
+
+def parse_lease(job_id: str, doc: Doc) -> Lease:
+    return Lease(
+        job_id, field(doc, "owner", str), field(doc, "token", int), field(doc, "ttl", float)
+    )
 
 
 def same_lease(held: Doc, lease: Lease) -> bool:

@@ -192,24 +192,25 @@ class SqliteStore:
 
     # Leases ----------------------------------------------------------------------------------------------------------
 
-    def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
-        """Return a new lease; None for a job that does not exist, and while another owner's lease is in force. The
-        write is not durable: a power cut ends the holder, too, and a commit under the lease makes it durable."""
+    def lease(self, job_id: str, owner: str, *, ttl: float, over: int = 0) -> Lease | None:
+        """Return a lease, as the port says. The write is not durable: a power cut ends the holder, too, and a commit
+        under the lease makes it durable."""
         with self._file.writing(durable=False) as db:
             if not db.execute("SELECT 1 FROM jobs WHERE id = ?", (job_id,)).fetchone():
                 return None
-            query = "SELECT owner, token, until FROM leases WHERE job_id = ?"
-            holder, token, until = db.execute(query, (job_id,)).fetchone() or ("", 0, 0.0)
-            if holder != owner and until > now:
-                return None
-            lease = Lease(job_id, owner, token + 1, now + ttl)
-            row = (job_id, owner, lease.token, lease.until)
+            query = "SELECT owner, token, ttl FROM leases WHERE job_id = ?"
+            holder, token, length = db.execute(query, (job_id,)).fetchone() or ("", 0, 0.0)
+            held = Lease(job_id, holder, token, length)
+            if records.in_force(held, owner, over):
+                return held
+            lease = Lease(job_id, owner, token + 1, ttl)
+            row = (job_id, owner, lease.token, lease.ttl)
             db.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?)", row)
         return lease
 
     def release(self, lease: Lease) -> None:
         with self._file.writing(durable=False) as db:  # the row stays, so that tokens keep growing
-            query = "UPDATE leases SET until = 0 WHERE job_id = ? AND token = ?"
+            query = "UPDATE leases SET ttl = 0 WHERE job_id = ? AND token = ?"
             db.execute(query, (lease.job_id, lease.token))
 
     # When to look ----------------------------------------------------------------------------------------------------

@@ -109,6 +109,13 @@ DROP TABLE spent;
 CREATE TABLE removed (job_id TEXT PRIMARY KEY, document TEXT) WITHOUT ROWID;
 """
 
+#: how long a lease lasts, 0: it was released; in place of the time of its end, which depended on its holder's clock
+_LENGTHS = """
+ALTER TABLE leases RENAME COLUMN until TO ttl;
+UPDATE leases SET ttl = 0;
+"""
+
 SCRIPTS = (
-    _JOBS, _SUSPECTS, _MEMBERS, _TIMES, _OUTBOX, _ACCUSERS, _STORE, _ONE_OUTBOX, _SPENT, _PROVED, _REMOVED
+    _JOBS, _SUSPECTS, _MEMBERS, _TIMES, _OUTBOX, _ACCUSERS, _STORE, _ONE_OUTBOX, _SPENT, _PROVED, _REMOVED,
+    _LENGTHS,
 )  # fmt: skip

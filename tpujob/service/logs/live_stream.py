@@ -295,4 +295,4 @@ class _HostStream:
 def _runs(job: Job, attempt: int) -> bool:
     """Return whether its hosts may be called: not after its end, nor before its start is due."""
     newest = attempt == len(job.attempts) and job.attempts[-1].ended_at is None
-    return newest and job.wake <= time.time()
+    return newest and due_at(job.wake, now := time.time()) <= now
