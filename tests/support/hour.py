@@ -64,10 +64,10 @@ class Witnessed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def lease(self, job_id: str, owner: str, *, ttl: float, over: int = 0) -> Lease | None:
+    def lease(self, job_id: str, owner: str, *, ttl: float) -> Lease | None:
         now = self._clock.now()
-        lease = self._store.lease(job_id, owner, ttl=ttl, over=over)
-        if lease and lease.owner == owner:
+        lease = self._store.lease(job_id, owner, ttl=ttl)
+        if lease:
             held = replace(lease, until=now + ttl)
             self._ledger.leases.setdefault(job_id, []).append(held)
             self._ledger.began[job_id, lease.token] = now

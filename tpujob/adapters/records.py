@@ -9,7 +9,6 @@ from tpujob.domain.codec import job_from_text, to_text
 from tpujob.domain.events import Event
 from tpujob.domain.model import DesiredState, Job
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
-from tpujob.ports import Lease
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -117,11 +116,6 @@ def moved_on(job_id: str, version: int, expected: int) -> Conflict:
         f"job {job_id} is at version {version} now, not {expected}: another command changed it",
         hint="read it again, then repeat the command",
     )
-
-
-def in_force(lease: Lease, owner: str, over: int) -> bool:
-    """Return whether a lease keeps this owner out: that of another, unless it was released or `over` is its token."""
-    return lease.owner != owner and lease.ttl > 0 and lease.token != over
 
 
 def fenced(job_id: str, owner: str) -> Fenced:

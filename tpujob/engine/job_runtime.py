@@ -15,7 +15,6 @@ from tpujob.domain.observations import (
     SliceState,
     Unknown,
 )
-from tpujob.ports import Lease
 
 
 @dataclass(slots=True)
@@ -55,8 +54,6 @@ class JobRuntime:
     abandoned: frozenset[int] = frozenset()
     #: its slice may be handed on: nothing was in the way so far
     hands_on: bool = True
-    #: another backend's lease, as this process saw it first; it is over at its `until` if it was not renewed by then
-    led: Lease | None = None
     #: slices that are being deleted, by name
     leaving: set[str] = field(default_factory=set[str])
     #: when each slice was last seen alive; of one whose readiness is not stored yet: not ready

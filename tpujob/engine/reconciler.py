@@ -235,18 +235,11 @@ class Reconciler:
         return True
 
     def _lease(self, job_id: str, ttl: float) -> Lease | None:
-        """Take a job's lease; None: another backend has it, or the job is gone. No two clocks are compared: a holder
-        counts from before its request, and another's lease is over once this process has seen it unrenewed for its
-        length."""
-        watched, asked = self.live[job_id].led, self.clock.steady()
-        over = watched.token if watched and asked >= watched.until else 0
-        lease = self.store.lease(job_id, self.owner, ttl=ttl, over=over)
-        if lease and lease.owner == self.owner:
-            self.live[job_id].led = None
-            return replace(lease, until=asked + ttl)
-        if lease and (watched is None or watched.token != lease.token):
-            self.live[job_id].led = replace(lease, until=self.clock.steady() + lease.ttl)
-        return None
+        """Take a job's lease; None: another backend has it, or the job is gone. It counts from before the request: for
+        others it lasts longer."""
+        asked = self.clock.steady()
+        lease = self.store.lease(job_id, self.owner, ttl=ttl)
+        return lease and replace(lease, until=asked + ttl)
 
     def _unchanged(self, job: Job) -> Job:
         """Return the job, if it has not changed since it was observed. For actions without a commit, which would

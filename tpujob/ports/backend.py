@@ -15,8 +15,7 @@ class Clock(Protocol):
         ...
 
     def steady(self) -> float:
-        """Return the seconds of a clock that is never set, and goes on while the machine sleeps. Its zero differs from
-        one process to another."""
+        """Return the seconds since the machine was booted, also those for which it slept: this clock is never set."""
         ...
 
     def sleep(self, seconds: float) -> None: ...

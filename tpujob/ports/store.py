@@ -19,7 +19,7 @@ class Lease:
     owner: str
     token: int
     ttl: float
-    until: float = 0.0  #: its end, on the steady clock of the process that holds or watches it; not stored
+    until: float = 0.0  #: its end for its holder, who counts from before the call, on its own steady clock; not stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +117,9 @@ class Store(Protocol):
         """Return what stayed of removed jobs, without what cannot be read."""
         ...
 
-    def lease(self, job_id: str, owner: str, *, ttl: float, over: int = 0) -> Lease | None:
-        """Return a new lease; or another owner's, if one was neither released nor has the token `over`; None: there is
-        no such job. The same owner gets a new, higher token. Compares no times: the caller says which lease is over."""
+    def lease(self, job_id: str, owner: str, *, ttl: float) -> Lease | None:
+        """Return a new lease; None: another owner's lease is in force, or there is no such job. The same owner gets a
+        new, higher token. What is in force follows from one clock, the store's: no caller's time is compared."""
         ...
 
     def release(self, lease: Lease) -> None:

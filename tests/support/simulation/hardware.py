@@ -37,6 +37,10 @@ class Offers:
         elif isinstance(event.payload, ReleaseStarted) and event.payload.refused is Cause.STOCKOUT:
             self._refused(key, slice, event.at)
 
+    def clock_set(self, backend: str) -> None:
+        """Forget what this backend was told: times of before do not compare with those from now on."""
+        self.refused = {key: told for key, told in self.refused.items() if key[0] != backend}
+
     def granted(self, backend: str, slice: Slice) -> None:
         self.refused.pop((backend, f"{slice.zone}/{slice.type}/{slice.tpu_slices}"), None)
 

@@ -124,9 +124,9 @@ def no_compare_and_set() -> Patch:
 def no_fencing_and_no_lease() -> Patch:
     """Every backend gets the lease, at any time, and writes with it."""
 
-    def lease(real: Any, self: Any, job_id: str, owner: str, *, ttl: float, now: float) -> Any:
-        args = real(self, job_id, owner, ttl=0.0, now=1e12)
-        return args and replace(args, until=now + ttl)
+    def lease(real: Any, self: Any, job_id: str, owner: str, *, ttl: float) -> Any:
+        lease = real(self, job_id, owner, ttl=0.0)
+        return lease and replace(lease, ttl=ttl)
 
     def unfenced(real: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         return real(self, *args, **{**kwargs, "lease": None})

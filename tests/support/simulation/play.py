@@ -80,7 +80,7 @@ class Play:
         self.slices, self.hosts = Cloud(self.world), Hosts(self.world)
         self.bucket = self.world.bucket = Bucket(self.world)
         self.copies = Copies(self.bucket)
-        self.real = in_memory()
+        self.real = in_memory(lambda: self.sim.now)
         outage = Outage(self.sim, self.effects, "store_outage", longest=900)
         self.outages = [outage, self.world.cloud_outage, self.bucket.outage]
         self.monitor = self.world.monitor = Monitor(self, outage)
@@ -172,12 +172,17 @@ class Play:
                 self.monitor.clocks_wrong_until, self.sim.now + lasts
             )
             self.sim.note(f"the clock of {process.name} jumps by {wrong:.0f} s for {lasts:.0f} s")
-            process.skew += wrong
             self.monitor.budgets.blind += abs(wrong)
 
-            def correct() -> None:
-                process.skew -= wrong
+            def turn(by: float) -> None:
+                process.skew += by
+                self.monitor.offers.clock_set(process.name)
 
+            def correct() -> None:
+                turn(-wrong)
+                self.sim.note(f"the clock of {process.name} is right again")
+
+            turn(wrong)
             self.sim.after(lasts, correct)
             self._jump(random)
 

@@ -177,9 +177,9 @@ class SimStore:
 
         self._effect("remove", job_id, do)
 
-    def lease(self, job_id: str, owner: str, *, ttl: float, over: int = 0) -> Lease | None:
+    def lease(self, job_id: str, owner: str, *, ttl: float) -> Lease | None:
         def do() -> Lease | None:
-            lease = self.real.lease(job_id, owner, ttl=ttl, over=over)
+            lease = self.real.lease(job_id, owner, ttl=ttl)
             self.monitor.leased(lease)
             return lease
 

@@ -252,7 +252,8 @@ class FirestoreStore:
 
     # Leases ----------------------------------------------------------------------------------------------------------
 
-    def lease(self, job_id: str, owner: str, *, ttl: float, over: int = 0) -> Lease | None:
+    def lease(self, job_id: str, owner: str, *, ttl: float) -> Lease | None:
+        """Return a new lease; None for a job that does not exist, and while another owner's lease is in force."""
         path, lease_path = f"jobs/{job_id}", f"leases/{job_id}"
 
         def plan(docs: Docs) -> tuple[Lease | bool, Writes]:
@@ -260,10 +261,9 @@ class FirestoreStore:
             if held is None and path not in docs:
                 return True, []
             if held:
-                current = records.parse_lease(job_id, held)
-                if store_records.in_force(current, owner, over):
-                    return current, []
-                token = current.token
+                token = records.field(held, "token", int)
+                if records.field(held, "owner", str) != owner and records.in_force(held):
+                    return False, []
             elif doc is None or records.is_removed(doc):
                 return False, []
             else:  # the first lease, or its document was lost: the token must still grow

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from threading import Condition, Event, Thread
 from typing import NamedTuple
 
+from tpujob.domain.failures.retry import due_at
 from tpujob.domain.model import Job, Slice, State
 from tpujob.errors import TpujobError
 from tpujob.lib.threads import start_loop
