@@ -35,7 +35,7 @@ class SimClock:
         self.sim, self.process = sim, process
 
     def now(self) -> float:
-        return self.sim.now + self.process.skew
+        return self.sim.now + self.process.skew + self.process.wrong
 
     def steady(self) -> float:
         return self.sim.now - self.process.began

@@ -1,4 +1,4 @@
-"""The bounds of durations: seen and acted upon (L2), taken over (L3), billed for nothing (I2, I9).
+"""The bounds of durations: seen and acted upon (L2), taken over (L3), put off (L4), billed for nothing (I2, I9).
 
 Ages count only while the code could act: every service answers, and a backend lives. The code need not act upon facts
 that it cannot see.
@@ -18,6 +18,7 @@ from tests.support.simulation.programs import Run
 from tests.support.simulation.queue_checks import QueueChecks
 from tests.support.simulation.sim import Broken
 from tpujob.domain import invariants
+from tpujob.domain.failures.retry import LONGEST
 from tpujob.domain.model import DesiredState, Job, State
 
 if TYPE_CHECKING:
@@ -127,6 +128,10 @@ class Bounds:
         with_slice = job.state in WITH_SLICE or bool(job.condemned)
         if self._age("L3", job.id, with_slice, UNATTENDED):
             self.broken("L3", job.id, f"no backend looked at it for {UNATTENDED:.0f} s")
+        waits = job.state in (State.QUEUED, State.PREPARING) and job.wake > now
+        right = not any(b.process.wrong for b in self.play.backends)
+        if self._age("L4", job.id, waits and right, LONGEST + UNATTENDED):
+            self.broken("L4", job.id, f"waits for {job.wake - now:.0f} s more")
         kind, limit = self._trouble(job, now)
         if kind != self._named.get(job.id):
             self._ages.pop(("L2", job.id), None)

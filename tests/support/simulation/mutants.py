@@ -91,7 +91,7 @@ def create_before_intent() -> Patch:
     return together(replaced(Reconciler, "tick", tick), everywhere(decide, planted))
 
 
-@bug("handed on", "I5")
+@bug("handed on", "I6")
 def acts_on_an_old_look() -> Patch:
     """Show an old record to code that checks whether a job has changed."""
 
@@ -313,9 +313,14 @@ def preempted_and_waiting_slices_look_ready() -> Patch:
 @bug("cancelled while running", "I9")
 def holds_are_for_ever() -> Patch:
     def decide(real: Any, job: Any, seen: Any, now: float) -> Any:
-        return real(replace(job, hold_until=1e12), seen, now)
+        return real(replace(job, hold_until=now + 1), seen, now)
 
     return replaced(holding, "decide", decide)
+
+
+@bug("stockout while a clock is ahead", "L4")
+def a_clock_that_was_ahead_is_believed() -> Patch:
+    return everywhere(retry.due_at, lambda real, stored, now, longest=0.0: stored)
 
 
 @bug(6, "I5")

@@ -166,27 +166,24 @@ class Play:
         def jump() -> None:
             process = random.choice(self.backends).process
             wrong = random.choice((-1, 1)) * random.choice((120.0, 600.0, 3600.0))
-            lasts = random.uniform(60, 1200)
             self.effects.counts.faults += 1
-            self.monitor.clocks_wrong_until = max(
-                self.monitor.clocks_wrong_until, self.sim.now + lasts
-            )
-            self.sim.note(f"the clock of {process.name} jumps by {wrong:.0f} s for {lasts:.0f} s")
-            self.monitor.budgets.blind += abs(wrong)
-
-            def turn(by: float) -> None:
-                process.skew += by
-                self.monitor.offers.clock_set(process.name)
-
-            def correct() -> None:
-                turn(-wrong)
-                self.sim.note(f"the clock of {process.name} is right again")
-
-            turn(wrong)
-            self.sim.after(lasts, correct)
+            self.set_wrong(process, wrong, random.uniform(60, 1200))
             self._jump(random)
 
         self.effects.some_time(random, self.world.rate("clock_jump"), jump)
+
+    def set_wrong(self, process: Process, wrong: float, lasts: float) -> None:
+        """Set the clock of a backend wrong for that long."""
+        self.sim.note(f"the clock of {process.name} is wrong by {wrong:.0f} s for {lasts:.0f} s")
+        self.monitor.jumped += abs(wrong)
+        self.monitor.budgets.blind += abs(wrong)
+
+        def turn(by: float) -> None:
+            process.wrong += by
+            self.monitor.offers.clock_set(process.name)
+
+        turn(wrong)
+        self.sim.after(lasts, lambda: turn(-wrong))
 
     def _damage(self, random: Random) -> None:
         """Make the record of a job unreadable for some minutes, again and again."""
