@@ -128,10 +128,10 @@ class Bounds:
         with_slice = job.state in WITH_SLICE or bool(job.condemned)
         if self._age("L3", job.id, with_slice, UNATTENDED):
             self.broken("L3", job.id, f"no backend looked at it for {UNATTENDED:.0f} s")
-        waits = job.state in (State.QUEUED, State.PREPARING) and job.wake > now
-        right = not any(b.process.wrong for b in self.play.backends)
-        if self._age("L4", job.id, waits and right, LONGEST + UNATTENDED):
-            self.broken("L4", job.id, f"waits for {job.wake - now:.0f} s more")
+        right = [b.process.name for b in self.play.backends if not b.process.wrong]
+        until = max((self.queue.retried_at(name, job.id) for name in right), default=0.0)
+        if self._age("L4", job.id, until > now + LONGEST, UNATTENDED):
+            self.broken("L4", job.id, f"its next request is put off by {until - now:.0f} s")
         kind, limit = self._trouble(job, now)
         if kind != self._named.get(job.id):
             self._ages.pop(("L2", job.id), None)

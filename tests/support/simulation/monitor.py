@@ -326,7 +326,9 @@ class Monitor:
         job = self.jobs.get(machine.job)
         record = next((s for s in job.slices if s.name == slice.name), None) if job else None
         if record is None or record.gone_at is not None:
-            if self.sim.now - machine.created <= GRACE - 5:
+            process = self.sim.me.process
+            right = process is None or not process.wrong  # its clock, by which it compares ages
+            if right and self.sim.now - machine.created <= GRACE - 5:
                 self.broken("I2", machine.job, f"{slice.name} was swept within its grace")
             return
         assert job is not None

@@ -177,6 +177,8 @@ class Play:
         self.sim.note(f"the clock of {process.name} is wrong by {wrong:.0f} s for {lasts:.0f} s")
         self.monitor.jumped += abs(wrong)
         self.monitor.budgets.blind += abs(wrong)
+        views = self.monitor.views
+        views.clocks_wrong_until = max(views.clocks_wrong_until, self.sim.now + lasts)
 
         def turn(by: float) -> None:
             process.wrong += by

@@ -14,7 +14,7 @@ from tpujob.domain.capacity.planning import PASSED
 from tpujob.domain.capacity.usage import RecentUsage, sums, used
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
-from tpujob.domain.observations import Present, SliceSeen, SliceState
+from tpujob.domain.observations import Present, ReasonKind, SliceSeen, SliceState
 from tpujob.domain.spec.elements import at_once
 from tpujob.engine.queue import REFRESH
 
@@ -317,6 +317,15 @@ class QueueChecks:
             if place and place.position and entry_.owner == keeper.submitter and not place.ask:
                 return True
         return False
+
+    def retried_at(self, name: str, job_id: str) -> float:
+        """Return until when that backend puts off the job's next request; 0: it does not."""
+        plan = self.plans[name][-1].plan if self.plans[name] else None
+        place = plan.places.get(job_id) if plan else None
+        retries = (
+            [r.until or 0.0 for r in place.reasons if r.kind is ReasonKind.RETRY] if place else []
+        )
+        return max(retries, default=0.0)
 
     # Slices that fall free --------------------------------------------------------------------------------------------
 
