@@ -182,7 +182,7 @@ class Play:
 
         def turn(by: float) -> None:
             process.wrong += by
-            self.monitor.offers.clock_set(process.name)
+            self.monitor.offers.clock_set(self.sim.now + abs(wrong))
 
         turn(wrong)
         self.sim.after(lasts, lambda: turn(-wrong))
