@@ -237,7 +237,7 @@ class Loop:
                     self._set(job_id, now)
             for job_id in moved:
                 # a tick that is under way may have read the record before the change
-                if job_id in self._busy or self._when.get(job_id, 0.0) > now + RESYNC:
+                if job_id in self._busy or self._when.get(job_id, math.inf) > now + RESYNC:
                     self._schedule(job_id, now)
 
     def _moved(self) -> list[str]:

@@ -1,6 +1,7 @@
 """One tick, and what may happen between its poll, its commit and its action: slow calls, refusals, silent hosts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +24,8 @@ def test_each_call_ends_before_its_lease(stage: Stage, monkeypatch: pytest.Monke
 
     def noted(*arguments: Any, **options: Any) -> Lease | None:
         grant = lease(*arguments, **options)
-        granted.extend([grant] if grant else [])
+        until = stage.clock.steady() + LEASE
+        granted.extend([replace(grant, until=until)] if grant else [])
         return grant
 
     def slow(*arguments: Any, **options: Any) -> Any:

@@ -47,9 +47,9 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     held = [s for s in job.slices if s.gone_at is None]
     if not held:
         return Decision(_arrive(job, seen.circuits, now), wake_in=0)
-    longest = max(HANDED_WITHIN, seen.hand_over.keep)
-    given = retry.due_at(gives_until(job), now, longest) > now
-    if job.slice and given and _is_ready(job.slice, seen):
+    gives = gives_until(job)
+    gives = retry.due_at(gives, now, gives - job.state_since + HANDED_WITHIN)
+    if job.slice and _is_ready(job.slice, seen) and now < gives:
         if seen.hand_over.heir:
             return Decision(action=HandOn(job.slice.name, seen.hand_over.heir), wake_in=2)
         if decision := _keep(job, seen, now):
