@@ -139,7 +139,7 @@ def job_view(job_id: str = "000042", **fields: Any) -> JobView:
     """Return a job that runs at step 480 of 600."""
     goes_on = (
         "it succeeds when every host exits with 0; if the slice is preempted, it requests another "
-        "and resumes from its checkpoint"
+        "and resumes from checkpoint 400"
     )
     view = {
         **HARDWARE,

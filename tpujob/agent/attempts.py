@@ -32,6 +32,7 @@ class AttemptState(TypedDict):
     late: bool
     unreached: Optional[UnreachedDocument]
     signalled: bool
+    kernel_kills: int
     ran: Optional[float]
     notice: str
     physical: str

@@ -116,14 +116,18 @@ def _run(
         environment.pop("PYTHONPATH", None)
     runtime.set_variables(environment)
     argv = runtime.command(argv, variables, cwd)
+    supervision = attempt.supervision  # None before the program
     try:
         child, output = _start(argv, cwd, environment)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        attempt.log.note("cannot start %s: %s" % (argv[0], reason))
+        text = "cannot start %s: %s" % (argv[0], reason)
+        if supervision is None:
+            attempt.log.note(text)
+        else:  # the reason of the attempt's end
+            attempt.state.update(error=text, cause="SETUP")
         return 127 if isinstance(error, FileNotFoundError) else 126
     find = functools.partial(attempt_processes, attempt.folder.path, child.pid)
-    supervision = attempt.supervision  # None before the program
     if supervision is not None:
         supervision.follow(find, environment.get("PATH", os.defpath))
     pump = attempt.log.read_pipe(output, tag, supervision.add_lines if supervision else None)

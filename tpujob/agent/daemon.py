@@ -90,8 +90,10 @@ def run(attempt: HostAttempt) -> None:
     attempt.open()
     kills_before = kernel_kills()
     code = _run_to_exit_code(attempt)
+    attempt.ended_at = time.time()
     killed = kernel_kills() - kills_before
     if killed > 0 and code not in (None, Exit.DONE, Exit.INTERRUPTED) and attempt.grace is None:
+        attempt.state["kernel_kills"] = killed
         attempt.log.note("the kernel killed for want of memory, processes: %d" % killed)
         if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
             attempt.state.update(error="killed for want of memory", cause="OOM_HOST")
@@ -171,7 +173,9 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
     if attempt.state["error"] and not attempt.state["verdict"]:  # the log has a verdict already
         attempt.log.note(attempt.state["error"])
     if code == Exit.DONE:
-        attempt.state["last_error"] = find_last_error(attempt.log.tail())
+        attempt.state["last_error"] = find_last_error(
+            [line.tag + line.text for line in attempt.log.tail()]
+        )
     evidence = _evidence(attempt, code)
     has_notice = bool(attempt.state["notice"])
     uploads = [] if has_notice else _start_uploads(attempt, code)
@@ -198,7 +202,8 @@ def _read_verdict(attempt: HostAttempt) -> Optional[VerdictDocument]:
 
 
 def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
-    """Upload the remaining outputs before the host is released. Without a notice, failure makes success a CRASH."""
+    """Upload the remaining outputs before the host is released. Without a notice, failure makes success an end with the
+    cause OUTPUTS."""
     outputs = attempt.outputs
     if outputs is None:
         return
@@ -206,14 +211,18 @@ def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
     has_notice = bool(attempt.state["notice"])
     errors: List[str] = []
     patience = OUTPUTS_AFTER_NOTICE if has_notice else OUTPUTS_PATIENCE
-    thread = threading.Thread(target=lambda: errors.append(outputs.finish(patience)), daemon=True)
+    complete = code in (Exit.DONE, Exit.INTERRUPTED)
+    thread = threading.Thread(
+        target=lambda: errors.append(outputs.finish(patience, complete)), daemon=True
+    )
     thread.start()
     while thread.is_alive():
         attempt.wake.wait(0.2)
         attempt.poll()
     attempt.poll()
     if errors and errors[0] and code == 0 and not has_notice:
-        attempt.state.update(error=errors[0], cause="CRASH")
+        error = "the program ended with 0, but %s" % errors[0]
+        attempt.state.update(error=error, cause="OUTPUTS")
 
 
 def _release_host(attempt: HostAttempt) -> None:
@@ -241,7 +250,10 @@ def _start_uploads(attempt: HostAttempt, code: Optional[int]) -> List[threading.
 
 def _evidence(attempt: HostAttempt, code: Optional[int]) -> bytes:
     """Return the lines of output, or the stacks of a hang, that show why the program ended badly."""
-    lines = b"" if code in (Exit.DONE, Exit.INTERRUPTED) else pick_lines(attempt.log.tail())
+    lines = b""
+    if code not in (Exit.DONE, Exit.INTERRUPTED):
+        stepped, ran = attempt.progress.stepped_at, attempt.state["program"]
+        lines = pick_lines(attempt.log.tail(), attempt.ended_at, stepped, ran=ran)
     if lines and attempt.supervision and attempt.supervision.stacks:
         return first_lines(attempt.supervision.stacks)
     return lines

@@ -319,6 +319,7 @@ class JobView(JobFacts):
     usd_copies: NotRequired[float]  #: of all copies that were made for it, by list price
     maintenance: NotRequired[MaintenanceView | None]  #: None: none is announced
     ignored: NotRequired[IgnoredView | None]  #: None: every report was believed
+    warnings: NotRequired[list[str]]  #: of its newest attempt, which continues in spite of them
     topology: str  #: of one of them
     runtime_version: str
     steps_per_s: NotRequired[float | None]  #: as the program says, or as its steps were seen to go

@@ -16,6 +16,7 @@ from tpujob.domain.model import (
     Progress,
     Slice,
     State,
+    Warnings,
     Watch,
 )
 from tpujob.errors import Scope
@@ -37,6 +38,7 @@ class EventKind(StrEnum):
     LOSS_FINITE = "loss_finite"  #: again
     WATCHED = "watched"  #: some hosts do not report
     REPORTS_IGNORED = "reports_ignored"  #: others write in the place of its hosts' reports
+    WARNED = "warned"  #: of its outputs, or of hosts that began differently
     SLICE_MISSING = "slice_missing"  #: one poll found it absent; a second one decides
     SLICE_FOUND = "slice_found"
     ATTEMPT_ENDED = "attempt_ended"  #: and the slice is released
@@ -162,6 +164,11 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True)
+class Warned:
+    warnings: Warnings
+
+
+@dataclass(frozen=True, slots=True)
 class ReportsIgnored:
     ignored: Ignored
 
@@ -257,6 +264,7 @@ Payload = (
     | Progressed
     | Watched
     | ReportsIgnored
+    | Warned
     | AttemptEnded
     | AttemptRepeated
     | SliceHeld
@@ -285,6 +293,7 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.LOSS_FINITE: Progressed,
     EventKind.WATCHED: Watched,
     EventKind.REPORTS_IGNORED: ReportsIgnored,
+    EventKind.WARNED: Warned,
     EventKind.SLICE_MISSING: AboutSlice,
     EventKind.SLICE_FOUND: AboutSlice,
     EventKind.SLICE_SUSPENDING: AboutSlice,

@@ -37,6 +37,7 @@ from tpujob.domain.events import (
     SliceReady,
     SliceReceived,
     SliceRequested,
+    Warned,
     Watched,
 )
 from tpujob.domain.model import (
@@ -74,6 +75,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     (_S.RUNNING, _E.LOSS_NONFINITE): _S.RUNNING,
     (_S.RUNNING, _E.LOSS_FINITE): _S.RUNNING,
     **{(s, kind): s for s in _WITH_PROGRAM for kind in (_E.WATCHED, _E.REPORTS_IGNORED)},
+    (_S.RUNNING, _E.WARNED): _S.RUNNING,
     **{(s, _E.ATTEMPT_ENDED): _S.RELEASING for s in (*_WITH_PROGRAM, _S.HOLDING)},
     **{(s, _E.ATTEMPT_RETRIED): _S.PREPARING for s in _WITH_PROGRAM},
     **{(s, _E.ATTEMPT_CONDEMNED): _S.QUEUED for s in _WITH_PROGRAM},
@@ -162,6 +164,7 @@ _QUIET = frozenset(
         _E.LOSS_FINITE,
         _E.WATCHED,
         _E.REPORTS_IGNORED,
+        _E.WARNED,
         _E.CONDEMNED_STOPPED,
         _E.DELETE_ASKED,
         _E.SLICE_GONE,
@@ -211,6 +214,8 @@ def _folded(job: Job, event: Event) -> Job:
             return _change_attempt(job, watch=watch)
         case ReportsIgnored(ignored):
             return _change_attempt(job, ignored=ignored)
+        case Warned(warnings):
+            return _change_attempt(job, warnings=warnings)
         case AttemptEnded(end, then, budget):
             return _leaving(_end_attempt(job, at, end), then, end.cause, budget, reason)
         case AttemptRepeated(end, delay, budget):
@@ -407,6 +412,7 @@ def _end_attempt(job: Job, at: float, end: End) -> Job:
         detail=end.detail,
         everywhere=end.everywhere,
         last_error=end.last_error,
+        warnings=end.warnings or job.attempt.warnings,
     )
 
 

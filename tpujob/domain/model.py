@@ -72,6 +72,7 @@ class Cause(StrEnum):
     TPU_BUSY = "TPU_BUSY"
     BAD_HOST = "BAD_HOST"
     NONFINITE = "NONFINITE"
+    OUTPUTS = "OUTPUTS"  #: the program ended with 0, and its outputs could not be saved
     HANG = "HANG"
     CRASH = "CRASH"
     LOST_CONTACT = "LOST_CONTACT"
@@ -166,7 +167,10 @@ class Progress:
     loss: float | None = None
     nonfinite: NonfiniteLoss | None = None  #: None: the loss is finite, or unknown
     phase: str = ""
-    checkpoint: int | None = None  #: newest committed step; before `nonfinite.since`
+    #: newest committed step, before `nonfinite.since`; of several hosts: that every host has which saves
+    checkpoint: int | None = None
+    #: a newer one, which only some of these hosts have reported
+    partial_checkpoint: int | None = None
     resumed_from: int | None = None
     first_step: int | None = None  #: first step of this attempt
     #: None: not finite
@@ -239,6 +243,27 @@ class Ignored:
 
 
 @dataclass(frozen=True, slots=True)
+class UnevenStart:
+    """Two hosts of an attempt that began differently: from other steps, or with and without files of `outputs`."""
+
+    ahead: int  #: number of the host
+    step: int | None  #: that it resumed from; 0: the beginning; None: unknown
+    behind: int
+    behind_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Warnings:
+    """What a person should know of an attempt although it continues. `failures/warnings.py` has the sentences."""
+
+    uneven: UnevenStart | None = None
+    left_out: int = 0  #: files of `outputs` that cannot be kept, on all hosts
+    #: folders of `outputs` without a file although there should be one: on all hosts, or on some after a checkpoint
+    empty: tuple[str, ...] = ()
+    partly: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One start of the program on one slice. `outcome` and `cause` do not change once set, but for an attempt that its
     user or a budget stopped: it may prove to have succeeded before."""
@@ -269,6 +294,7 @@ class Attempt:
     idle: float | None = None  #: seconds without progress, if it ended in a hang
     watch: Watch | None = None  #: the newest; None: every host has always reported
     ignored: Ignored | None = None  #: the largest stored count; None: every report was accepted
+    warnings: Warnings = Warnings()
     #: `message` with the text of the error, which only the owner may read; empty: no such text
     detail: str = ""
     #: the program failed in the same way on several machines, so that it is the cause
@@ -296,6 +322,7 @@ class End:
     detail: str = ""
     everywhere: bool = False
     last_error: Proof | None = None
+    warnings: Warnings | None = None  #: None: no host has reported
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,9 +233,8 @@ class Observer:
                 bodies[path] = self.blobs.get(path, end=limits.MAX_BODY, timeout=left)
             except (Transient, Refused, NotFound) as error:
                 log.info("job %s: no evidence from %s: %s", job.id, path, error)
-        key = self.hosts.key(keys.of_attempt(job))
         evidence = {
-            r.host: host_reports.evidence_of(r, bodies[paths[r.host]], key)
+            r.host: host_reports.evidence_of(r, bodies[paths[r.host]])
             for r in witnesses
             if paths.get(r.host) in bodies
         }

@@ -53,7 +53,7 @@ def what_next(
         return _group_ends(job)
     if job.wish is not DesiredState.RUN:
         return _on_its_way_out(job)
-    again = f"another slice and resumes{_from_checkpoint(has)}"
+    again = f"another slice and {goes_on(job, has)}"
     match job.state:
         case State.QUEUED:
             return _in_queue(job, again if job.attempt else "a slice", wait, now, place)
@@ -80,7 +80,7 @@ def what_next(
             return _next("request_slice", f"when the slice is confirmed gone, it requests {again}")
         case _:
             spot = job.slice is not None and job.slice.pricing == "spot"
-            lost = "if the slice is preempted, it requests another and resumes from its checkpoint"
+            lost = f"if the slice is preempted, it requests another and {goes_on(job, has)}"
             text = "it succeeds when every host exits with 0"
             if has.nonfinite:
                 lost = f"if the slice is preempted, it requests {again}"
@@ -221,19 +221,30 @@ def after_group(group: Job) -> NextView:
 
 
 def goes_on(job: Job, has: JobProgress) -> str:
-    """Say what a resume does: `resumes from checkpoint 480`."""
+    """Say how the next attempt begins: `resumes from checkpoint 480`."""
     where = _from_checkpoint(has)
-    return f"resumes{where}" if where or not job.state.final else "starts it again"
+    if where or not job.attempts:
+        return f"resumes{where}" if where else "starts it again"
+    empty = job.attempts[-1].warnings.empty
+    if any(output.folder not in empty for output in job.spec.outputs):
+        return "starts again with the files that `outputs` has kept; it has reported no checkpoint"
+    return f"starts again{' from step 1' if has.step else ''}: no checkpoint is known"
 
 
 def _from_checkpoint(has: JobProgress) -> str:
     """` from checkpoint 480`; empty: none is known."""
+    if has.checkpoint is None and has.partial is not None:
+        return (
+            f" from different checkpoints on its hosts, up to {has.partial}: none is on all of them"
+        )
     if has.checkpoint is None:
         before = has.resume_before
         return f" from a checkpoint before step {before}, if there is one" if before else ""
     bound = f", the newest before step {has.resume_before}" if has.resume_before else ""
     if has.doubtful:
         bound += ", which may hold bad numbers: the step at which they began is not known"
+    if has.partial is not None:
+        bound += f", the newest that all hosts have reported; some have reported {has.partial}"
     return f" from checkpoint {has.checkpoint}{bound}"
 
 

@@ -22,7 +22,7 @@ from tpujob.api import (
 )
 from tpujob.domain.capacity import circuits
 from tpujob.domain.events import Event
-from tpujob.domain.failures import host_reputation, stall
+from tpujob.domain.failures import host_reputation, stall, warnings
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Accusation, Attempt, Code, Ignored, Job, Slice, State, Suspect
@@ -152,6 +152,7 @@ def job_view(
         usd_copies=sum(copy.micros for copy in job.copies) / 1e6,
         maintenance=_maintenance_view(runtime.maintenance, now),
         ignored=_ignored_view(job.attempt, runtime.ignored),
+        warnings=[*warnings.sentences(job.attempt.warnings)] if job.attempt else [],
         topology=shown.facts.topology,
         runtime_version=shown.runtime_version,
         steps_per_s=rate,

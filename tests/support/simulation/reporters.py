@@ -6,12 +6,12 @@ times.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
+from tpujob.agent.upload.evidence import first_lines
 from tpujob.agent.upload.report_writer import ReportSchedule
 from tpujob.protocol import Phase, ReportDocument
 from tpujob.protocol.limits import LEFT_BEHIND
@@ -102,7 +102,7 @@ class Reporters:
         about = {"v": 1, "job": run.job, "attempt": run.attempt, "host": host}
         report = cast(ReportDocument, about | program.report(at))
         lines = at >= program.exit_at and program.lines
-        evidence = json.dumps({"lines": program.lines}).encode() if lines else b""
+        evidence = first_lines(list(program.lines)) if lines else b""
         if self._blocked(at):
             self._could[host] = at
         if schedule.seconds_left(report, evidence, at) <= 0:

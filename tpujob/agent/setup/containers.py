@@ -53,8 +53,9 @@ class Container(Runtime):
         if self._inspect("-") != "-":
             code = run_on_host(self._attempt, [*self._docker, "pull", self._image], ROOT, {})
             if code != 0:
-                text = "docker cannot pull %s: exit code %d; its log says why"
-                raise Failure(text % (self._image, code))
+                reason = self._attempt.log.reason(b"[env] ")
+                text = "docker cannot pull %s: exit code %d%s"
+                raise Failure(text % (self._image, code, reason))
         ids = self._inspect("{{range .RepoDigests}}{{.}} {{end}}{{.Id}}").split()
         self._attempt.log.note("environment: image %s" % (ids[0] if ids else self._image))
 

@@ -113,29 +113,47 @@ def prepare_folder(attempt: HostAttempt, bundles: List[str]) -> None:
     attempt.set_phase(Phase.SETUP)
     if may_install(setup):
         attempt.run_aside(lambda: wait_for_package_locks(note))
-    argv = ["bash", "-e", "-o", "pipefail", "-c", setup]
+    argv = ["bash", "-e", "-o", "pipefail", "-c", NAME_FAILED + setup]
     code = run_before_program(attempt, argv, b"[setup] ", float("inf"), attempt.secrets)
     if code != 0:
-        raise Failure("set-up ended with exit code %d; its log says why" % code)
+        reason = attempt.log.reason(b"[setup] ")
+        raise Failure(
+            "set-up ended with exit code %d%s%s" % (code, _failed_command(attempt), reason)
+        )
     write_json(done, {"attempt": attempt.plan["attempt"]})
+
+
+#: in front of set-up, on its first line: writes the command that failed to FAILED_COMMAND
+NAME_FAILED = (
+    """trap '[ $? = 0 ] || printf %s "$BASH_COMMAND" > "$TPUJOB_OUT/setup-failed"' EXIT; """
+)
+FAILED_COMMAND, SHOWN = "setup-failed", 100  #: file; bytes of the command that are shown
+
+
+def _failed_command(attempt: HostAttempt) -> str:
+    """Return the command of set-up that failed, after ` in `; empty: unknown, as set-up has a trap of its own."""
+    try:
+        with open(os.path.join(attempt.folder.out, FAILED_COMMAND), "rb") as file:
+            command = file.read(SHOWN).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return " in `%s`" % " ".join(command.split()) if command else ""  # `sh` does not know it
 
 
 def restore_outputs(attempt: HostAttempt) -> None:
     """Restore the outputs of an earlier attempt, and save outputs from now on. Raises Failure, Stopped."""
-    plan = attempt.plan
-    folders = plan.get("outputs")
-    if not folders:
+    plan, host = attempt.plan, attempt.plan["host"]
+    folders, shared = plan.get("outputs") or [], plan.get("shared_outputs") or []
+    if not folders and not shared:
         return
-    workdir, host = plan["workdir"], plan["host"]
-    owner = [plan["job"], repr(plan.get("created_at", 0.0)), str(host)]
-    path = paths.outputs_list(workdir, host)
-    signed = OutputList(attempt.storage, path, attempt.cache_key, owner)
-    bucket_folder = paths.outputs_folder(workdir, host)
-    work, note = attempt.folder.work, attempt.log.note
     attempt.set_phase(Phase.SETUP)
-    outputs = Outputs(attempt.storage, work, folders, bucket_folder, signed, note)
+    outputs = _outputs_of(attempt, host, folders)
     try:
-        attempt.run_aside(outputs.restore)
+        attempt.run_aside(lambda: outputs.restore(shared if host == 0 else ()))
+        if shared and host != 0:
+            copies = _outputs_of(attempt, 0, shared)
+            attempt.run_aside(lambda: copies.restore(shared))
+            outputs.restored += copies.restored
     except UnsignedOutputs as error:
         raise Failure(str(error), "PERMISSION") from error
     except (OSError, StorageError) as error:
@@ -143,6 +161,16 @@ def restore_outputs(attempt: HostAttempt) -> None:
     attempt.progress.held = True
     attempt.outputs = outputs
     outputs.follow(attempt.wake)
+
+
+def _outputs_of(attempt: HostAttempt, host: int, folders: List[str]) -> Outputs:
+    """Return the outputs that a host of this job keeps in the bucket, for these folders."""
+    plan, storage = attempt.plan, attempt.storage
+    owner = [plan["job"], repr(plan.get("created_at", 0.0)), str(host)]
+    path = paths.outputs_list(plan["workdir"], host)
+    signed = OutputList(storage, path, attempt.cache_key, owner)
+    bucket_folder = paths.outputs_folder(plan["workdir"], host)
+    return Outputs(storage, attempt.folder.work, folders, bucket_folder, signed, attempt.log.note)
 
 
 def run_preflight(attempt: HostAttempt) -> None:

@@ -50,6 +50,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Now", words.reason(job)),
         ("Warning", words.loss_warning(job)),
         ("Trouble", words.trouble(job)),
+        ("Warning", "; ".join(job.get("warnings", ()))),
         ("Ignored", words.ignored(job)),
         ("Upcoming", words.maintenance(job, now)),
         ("Next", words.what_next(job, now)),
@@ -216,6 +217,7 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Swap", words.condemned(job)),
         ("Warning", words.loss_warning(job)),
         ("Trouble", words.trouble(job)),
+        ("Warning", "; ".join(job.get("warnings", ()))),
         ("Upcoming", words.maintenance(job, now)),
     ]
     if (job["state"] == "running" and job["attempts"]) or job["step"] is not None:

@@ -18,9 +18,10 @@ from tpujob.domain.events import (
     EventKind,
     Progressed,
     ReportsIgnored,
+    Warned,
     Watched,
 )
-from tpujob.domain.failures import contact, preemption_notice, stall, triage
+from tpujob.domain.failures import contact, preemption_notice, stall, triage, warnings
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, End, Job, Outcome, Progress, Proof, State
 from tpujob.domain.observations import Absent, HostReport, Observation, Present, SliceState, Unknown
@@ -68,7 +69,7 @@ def running(job: Job, seen: Observation, now: float) -> Decision:
     if isinstance(seen.reports, Unknown):
         return Decision()
     over = _ended(job, seen, seen.reports, now) or _stalled(job, seen, seen.reports, now)
-    noted = _watched(job, seen, now) or _ignored(job, seen, now)
+    noted = _watched(job, seen, now) or _ignored(job, seen, now) or _warned(job, seen.reports, now)
     return over or noted or _go_on(job, seen.reports, now)
 
 
@@ -324,6 +325,16 @@ def _ignored(job: Job, seen: Observation, now: float) -> Decision | None:
         return None
     text = f"{many(fresh.total, 'report')} of attempt {number(job)} ignored: not sent by its hosts"
     return Decision(event(job, _E.REPORTS_IGNORED, now, text, ReportsIgnored(fresh)), wake_in=1)
+
+
+def _warned(job: Job, reports: Sequence[HostReport], now: float) -> Decision | None:
+    """Store new warnings, or that earlier ones are over."""
+    fresh = warnings.warnings_of(reports, job.spec.outputs)
+    if job.attempt is None or not warnings.worth_storing(job.attempt.warnings, fresh):
+        return None
+    new = warnings.new_sentences(job.attempt.warnings, fresh)
+    text = "; ".join(new) or "an earlier warning is over"
+    return Decision(event(job, _E.WARNED, now, text, Warned(fresh)), wake_in=1)
 
 
 def _in_touch(job: Job, seen: Observation, seconds: float = releasing.SECOND_LOOK) -> bool:

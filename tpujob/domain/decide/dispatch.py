@@ -53,6 +53,7 @@ _OFTEN = frozenset(
         _E.LOSS_FINITE,
         _E.WATCHED,
         _E.REPORTS_IGNORED,
+        _E.WARNED,
         _E.COPY_ADVANCED,
     }
 )

@@ -50,6 +50,7 @@ POLICIES: Mapping[Cause, RetryPolicy] = {
     Cause.PREFLIGHT: RetryPolicy("preflights", most_often=5, first=5, most=300, bad_slice=True),
     Cause.NONFINITE: RetryPolicy("nonfinite", "nonfinite", first=1, most=60, bad_slice=True),
     Cause.PERMISSION: _NEVER,
+    Cause.OUTPUTS: _NEVER,  # a retry would repeat a finished program
     Cause.BAD_SPEC: _NEVER,
     Cause.BUDGET: _NEVER,
     Cause.CANCELLED: _NEVER,
