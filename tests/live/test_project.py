@@ -9,7 +9,9 @@ import pytest
 from tests.live.project import Meter, Project
 from tests.support.paths import ROOT
 from tpujob.adapters.cloud_tpu.calls import ZoneClosed
+from tpujob.adapters.google import quota
 from tpujob.adapters.google.quota import kind_of_metric
+from tpujob.config.context import CREATES_PER_MINUTE
 from tpujob.doctor.access import TPU_PERMISSIONS
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause
@@ -44,6 +46,16 @@ def test_quota_names(project: Project) -> None:
     assert [name for name in names if kind_of_metric(name) is None] == []
     generation = accelerators.find(project.slice.type).generation
     assert generation in {kind.generation for name in names if (kind := kind_of_metric(name))}
+
+
+def test_create_rate(project: Project) -> None:
+    """A context asks for no more slices in a minute than the project may create. Whether the API counts queued resources
+    there takes more of them than a test may pay for."""
+    limits = [
+        q for q in quota.limits(project.google, project.id) if q.metric == f"{TPU}/qps/create"
+    ]
+    assert limits
+    assert min(limit.limit or 0 for limit in limits) >= CREATES_PER_MINUTE
 
 
 def test_lists(project: Project) -> None:

@@ -207,6 +207,13 @@ def quotas() -> Answer:
             metric("tpu-v6e-preemptible", "TPU v6e preemptible chips", {ZONE: 64}, region=16),
             metric("tpu-v6e", "TPU v6e chips", {}),
             {
+                "metric": "tpu.googleapis.com/qps/create",
+                "displayName": "Create requests",
+                "consumerQuotaLimits": [
+                    {"unit": "1/min/{project}", "quotaBuckets": [{"effectiveLimit": "91"}]}
+                ],
+            },
+            {
                 "metric": "tpu.googleapis.com/requests",
                 "displayName": "Requests",
                 "consumerQuotaLimits": [
@@ -214,7 +221,7 @@ def quotas() -> Answer:
                 ],
             },
         ],
-        size=2,
+        size=3,
     )
 
 

@@ -154,7 +154,7 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
 
 
 def _slices(settings: Settings, context: Context, owner: str, count: Count) -> CloudTpuSlices:
-    from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle
+    from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle, creates
 
     return CloudTpuSlices(
         context.project,
@@ -172,6 +172,7 @@ def _slices(settings: Settings, context: Context, owner: str, count: Count) -> C
             reservation=context.reservation,
         ),
         throttle=Throttle(context.calls_per_minute),
+        creating=creates(context.creates_per_minute),
         count=count,
     )
 
