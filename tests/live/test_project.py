@@ -13,6 +13,7 @@ from tpujob.adapters.google import quota
 from tpujob.adapters.google.quota import kind_of_metric
 from tpujob.config.context import CREATES_PER_MINUTE
 from tpujob.doctor.access import TPU_PERMISSIONS
+from tpujob.doctor.policies import CHECKED
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause
 from tpujob.errors import Refused
@@ -29,6 +30,13 @@ def test_reads(project: Project) -> None:
     names = f"projects/{project.id}/services/{TPU}"
     project.google.get(USAGE, f"v1/projects/{project.id}/services:batchGet", names=names)
     assert quotas(project)
+
+
+def test_policies(project: Project) -> None:
+    """The policies in force can be read, also those that nobody has set."""
+    for name in CHECKED:
+        path = f"v2/projects/{project.id}/policies/{name}:getEffectivePolicy"
+        assert project.google.get("orgpolicy.googleapis.com", path)["spec"]["rules"]
 
 
 def test_permissions(project: Project) -> None:
@@ -49,8 +57,8 @@ def test_quota_names(project: Project) -> None:
 
 
 def test_create_rate(project: Project) -> None:
-    """A context asks for no more slices in a minute than the project may create. Whether the API counts queued resources
-    there takes more of them than a test may pay for."""
+    """A context asks for no more slices in a minute than the project may create. Whether the API counts queued
+    resources there takes more of them than a test may pay for."""
     limits = [
         q for q in quota.limits(project.google, project.id) if q.metric == f"{TPU}/qps/create"
     ]
