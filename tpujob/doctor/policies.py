@@ -31,7 +31,7 @@ CURES: Mapping[str, str] = MappingProxyType(
             "name zones and buckets that the policy allows, and `secret_region` in the context"
         ),
         "iam.allowedPolicyMemberDomains": (
-            "people outside the organization need `door: public` in the context, and service accounts of it"
+            "members from outside the organization need `door: public` in the context"
         ),
         "compute.restrictSharedVpcSubnetworks": "name a `subnetwork` that the policy allows in the context",
         "compute.restrictVpcPeering": "name a `network` that needs no peering in the context",
@@ -98,10 +98,9 @@ def _check(context: Context, name: str, policy: Policy) -> Finding | None:
             return warn(text, CURES[name]) if policy.enforced else None
         case "gcp.resourceLocations":
             return _check_locations(context, policy)
-        case (
-            _
-        ):  # people of the organization can be let in, and `door: public` needs no policy of IAM
-            return None
+        case _:
+            closed = policy.allowed is not None and context.store == "firestore"
+            return ok(f"{name}: {CURES[name]}") if closed and context.door != "public" else None
     return fail(f"{name} prevents slices of this context", CURES[name]) if hinders else None
 
 

@@ -213,7 +213,7 @@ def job_fields(job: Job, *, key: str, ops: list[str], token: int) -> Mapping[str
         "key": key,
         "ops": ops,
         "token": token,
-        "document": _pack(f"the record of job {job.id}", to_text(job)),
+        "document": pack(f"the record of job {job.id}", to_text(job)),
     }
 
 
@@ -252,7 +252,7 @@ def add_op(ops: Mapping[str, int], op_id: str, version: int) -> list[str]:
 
 def event_put(job: Job, event: Event) -> Put:
     text = records.event_text(event, job.version)
-    packed = _pack(f"an event of job {job.id}", text)
+    packed = pack(f"an event of job {job.id}", text)
     path = event_path(job.id, job.version)
     return Put(path, {"document": packed, AT: float(event.at)})
 
@@ -331,7 +331,7 @@ def _damaged_error(doc: Doc, reason: str) -> DamagedRecord:
     return DamagedRecord(f"{subject} is damaged: {reason}")
 
 
-def _pack(subject: str, text: str) -> str | bytes:
+def pack(subject: str, text: str) -> str | bytes:
     """Return the text, compressed if it is long. Raises StoreError when it is too large for a document."""
     if len(text) <= READABLE:  # JSON text is ASCII: as many bytes as characters
         return text
