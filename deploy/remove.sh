@@ -50,12 +50,12 @@ cat <<END
 Gone. This stays:
   the buckets of the context
   the database $database with its indexes, which holds the state of every job
-  the keys of slices, tpujob-tj-*: what hosts have reported can be verified with tpujob-tj-signing alone
+  the secret tpujob-tj-signing: without it, nothing can be verified that hosts have reported
   gs://$sources, the sources of builds; the roles tpujobBackend and tpujobKeys, deleted, for some weeks
   Private Google Access of subnetworks, and the APIs that are enabled
 To delete them, too:
   gcloud --project=$PROJECT firestore databases update --database='$database' --no-delete-protection
   gcloud --project=$PROJECT firestore databases delete --database='$database'
-  gcloud --project=$PROJECT secrets list --filter='name:tpujob-tj-' --format='value(name)'   # then: secrets delete NAME
+  gcloud --project=$PROJECT secrets delete tpujob-tj-signing
   gcloud --project=$PROJECT storage rm --recursive gs://$sources
 END

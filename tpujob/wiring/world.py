@@ -185,7 +185,6 @@ def _around(settings: Settings, context: Context) -> Surroundings:
         report_every=settings.report_every,
         cloud_run=deployed if settings.service else "",
         firestore=context.store == "firestore",
-        secrets=settings.keys_in == "secret-manager",
     )
 
 
@@ -199,7 +198,7 @@ def _copies(endpoint: str) -> ObjectCopies:
 
 
 def _keys(settings: Settings, store: Store, context: Context, owner: str) -> KeyStore:
-    """Return the keys in files, as the settings say or where the store keeps no book of them; else in Secret Manager."""
+    """Return keys in files, as the settings say or as the store keeps no book of them; else from Secret Manager."""
     from tpujob.adapters.firestore import FirestoreStore
     from tpujob.adapters.ssh import FileKeys, SecretKeys
 

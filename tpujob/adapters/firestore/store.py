@@ -20,10 +20,10 @@ from typing import Any
 
 from tpujob.adapters import records as store_records
 from tpujob.adapters.firestore import records
+from tpujob.adapters.firestore.book import FirestoreBook
 from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore, Writes
 from tpujob.adapters.firestore.follower import STAMPED_BEFORE, Follower
 from tpujob.adapters.firestore.mirror import Mirror
-from tpujob.adapters.firestore.book import FirestoreBook
 from tpujob.adapters.firestore.people import FirestoreMembers, FirestoreOutbox, FirestoreReputation
 from tpujob.adapters.firestore.records import CHANGED, NAME, Doc, Put, Remove, Time, Where
 from tpujob.domain.codec import event_from_text

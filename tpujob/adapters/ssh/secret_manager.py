@@ -29,6 +29,8 @@ from tpujob.protocol import LABEL, OWNER_LABEL
 #: seconds until Google removes the secret if no backend uses it: data that its derived keys have signed is in buckets
 #: for years
 LIFETIME = 3650 * 86400
+#: seconds for which a process goes by one list of the book, as each entry of it is billed; its own changes count at once
+LIST_FOR = 3600.0
 RENEW_AFTER = 86400.0  #: seconds between two extensions of the lifetime by one process
 _NAME = f"tpujob-{ROOT}"
 #: of the derivation: another one gives other keys
@@ -57,6 +59,8 @@ class SecretKeys:
         self._keys: dict[str, str] = {}
         self._pins: dict[str, dict[str, HostKey]] = {}
         self._renewed_at = time.monotonic() - RENEW_AFTER
+        self._listed: set[str] = set()
+        self._list_until = 0.0
 
     def private_key(self, slice: str, *, make: bool = True) -> str:
         if checked_name(slice) == ROOT:
@@ -64,6 +68,7 @@ class SecretKeys:
         if slice not in self._keys:
             if make:
                 self._book.change(slice, lambda text: text or "")
+                self._listed.add(slice)
             elif self._book.read(slice) is None:
                 raise no_key(slice)
             self._keys[slice] = derived_key(self._read_root(), slice)
@@ -82,11 +87,15 @@ class SecretKeys:
         self._pins[slice] = read_pins(self._book.change(checked_name(slice), add) or "")
 
     def names(self) -> list[str]:
-        return self._book.names()
+        now = time.monotonic()
+        if now >= self._list_until:
+            self._listed, self._list_until = set(self._book.names()), now + LIST_FOR
+        return sorted(self._listed)
 
     def forget(self, slice: str) -> None:
         self._keys.pop(slice, None)
         self._pins.pop(slice, None)
+        self._listed.discard(slice)
         self._book.change(checked_name(slice), lambda _: None)
 
     def close(self) -> None:
