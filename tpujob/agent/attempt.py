@@ -44,9 +44,11 @@ class HostAttempt:
         self.state: AttemptState = {
             "job": plan["job"], "attempt": plan["attempt"], "pid": os.getpid(), "phase": Phase.FETCHING,
             "exit_code": None, "error": "", "cause": None, "late": False, "unreached": None, "signalled": False,
-            "ran": None, "notice": "", "program": False, "stopped": False, "physical": "", "saved_in": None,
-            "verdict": None, "versions": {}, "kernel_kills": 0, "last_error": "",
+            "ran": None, "notice": "", "program": False, "launcher": 0, "began": 0.0, "stopped": False, "physical": "",
+            "saved_in": None, "verdict": None, "versions": {}, "kernel_kills": 0, "last_error": "",
         }  # fmt: skip
+        #: the program of a killed agent runs, or has ended since
+        self.takes_over = False
         self.grace: Optional[float] = None  #: seconds to end in, once `stop` was called
         self.ended_at = 0.0  #: when the program ended, or the steps before it failed
         self.warned = False  #: SIGTERM or a notice arrived
@@ -63,6 +65,11 @@ class HostAttempt:
         self.wake = Wake()
         for number in SIGNALS:
             signal.signal(number, self._on_signal)
+
+    def take_over(self, earlier: AttemptState) -> None:
+        """Continue the attempt of a killed agent with its program."""
+        self.takes_over = True
+        self.state = {**earlier, "pid": os.getpid()}
 
     def open(self) -> None:
         """Start the uploads of log and report, and the polling for notices."""

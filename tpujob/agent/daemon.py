@@ -11,8 +11,9 @@ import traceback
 from typing import List, Optional
 
 from tpujob.agent.attempt import HostAttempt
+from tpujob.agent.attempts import AttemptState
 from tpujob.agent.base import Failure, LaunchSecrets, Stopped, read_json, remove_file, take_lock
-from tpujob.agent.commands import run_program
+from tpujob.agent.commands import run_program, take_over_program
 from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.processes import attempt_processes, end_all, free_devices, kernel_kills
 from tpujob.agent.setup import fetch_bundle, steps, unmount_all
@@ -26,15 +27,18 @@ from workloads.contract import EVENTS, VERDICT, Exit
 # Start ---------------------------------------------------------------------------------------------------------------
 
 
-def spawn(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets) -> int:
-    """Start the attempt's daemon, and return its pid once its record is saved. Raises Failure."""
+def spawn(
+    plan: Plan, folder: AttemptFolder, launch: LaunchSecrets, earlier: Optional[AttemptState]
+) -> int:
+    """Start the attempt's daemon, and return its pid once its record is saved. `earlier`: the record of a killed
+    daemon, whose program it takes over. Raises Failure."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         code = 1
         try:
             os.setsid()
             if os.fork() == 0:
-                _run_daemon(plan, folder, launch, writer)
+                _run_daemon(plan, folder, launch, earlier, writer)
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -50,7 +54,13 @@ def spawn(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets) -> int:
     return int(answer)
 
 
-def _run_daemon(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets, answer: int) -> None:
+def _run_daemon(
+    plan: Plan,
+    folder: AttemptFolder,
+    launch: LaunchSecrets,
+    earlier: Optional[AttemptState],
+    answer: int,
+) -> None:
     """Write the pid, or an error, to the pipe `answer`, then run the attempt."""
     try:
         os.makedirs(folder.path, mode=0o700, exist_ok=True)
@@ -60,6 +70,8 @@ def _run_daemon(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets, answer
         if lock is None:
             raise OSError("%s is in use" % folder.path)
         attempt = HostAttempt(plan, folder, launch)
+        if earlier:
+            attempt.take_over(earlier)
         attempt.save()
         os.write(answer, b"%d\n" % os.getpid())
     except OSError as error:
@@ -119,6 +131,11 @@ def _run_to_exit_code(attempt: HostAttempt) -> Optional[int]:
 def _run_steps(attempt: HostAttempt) -> int:
     """Run every step up to the program's end, and return its exit code. Raises Failure, Stopped."""
     plan = attempt.plan
+    if attempt.takes_over:
+        attempt.run_aside(lambda: steps.take_lock_of_host(attempt), whole=True)
+        steps.continue_environment(attempt)
+        steps.keep_outputs_from_now_on(attempt, restore=False)
+        return take_over_program(attempt)
     os.makedirs(attempt.folder.out, exist_ok=True)
     attempt.run_aside(lambda: steps.check_machine(attempt))
     attempt.run_aside(lambda: steps.take_over_host(attempt), whole=True)
@@ -126,7 +143,7 @@ def _run_steps(attempt: HostAttempt) -> int:
     steps.prepare_environment(attempt, bundles)
     steps.stage_data(attempt)
     steps.prepare_folder(attempt, bundles)
-    steps.restore_outputs(attempt)
+    steps.keep_outputs_from_now_on(attempt)
     attempt.set_phase(Phase.CLEARING)
     attempt.run_aside(lambda: free_devices(plan["grace"]), whole=True)
     steps.run_preflight(attempt)

@@ -42,6 +42,9 @@ class SliceView(TypedDict):
     role: str
     usd_per_hour: float | None
     usd: float | None  #: so far
+    free: NotRequired[bool]  #: the cloud preempted it in its first minute
+    #: the part of `usd` after the last moment that is certain; absent: all of it is certain
+    unsure_usd: NotRequired[float]
     requested_at: str
     ready_at: str | None
     gone_at: str | None

@@ -53,6 +53,9 @@ class EventKind(StrEnum):
     SLICE_SUSPENDING = "slice_suspending"
     DELETE_ASKED = "delete_asked"
     SLICE_GONE = "slice_gone"
+    SLICE_PREEMPTED = "slice_preempted"  #: the cloud reports it
+    #: the cloud shows that a slice without a program was ready
+    SLICE_BILLED = "slice_billed"
     SLICE_HANDED_ON = "slice_handed_on"  #: to another job
     SLICE_KEPT = "slice_kept"  #: its program has ended; another job may get the slice
     SLICE_RECEIVED = "slice_received"  #: from another job, ready
@@ -124,6 +127,7 @@ class SliceRequested:
 @dataclass(frozen=True, slots=True)
 class SliceReady:
     endpoints: tuple[Endpoint, ...]
+    ready_at: float | None = None  #: None: the event's own time
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +144,11 @@ class SliceReceived:
 
 @dataclass(frozen=True, slots=True)
 class AboutSlice:
-    """The slice that an event without further fields is about."""
+    """The slice that an event is about, with bounds of its billed time: `Slice.ready_at` and `Slice.certain_until`."""
 
     slice: str
+    ready_at: float | None = None  #: None: as it is stored
+    certain_until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +200,7 @@ class SliceHeld:
     hold_until: float
     end: End | None  #: None: the slice was held before a program ran on it
     endpoints: tuple[Endpoint, ...] = ()  #: of a slice that became ready just now
+    ready_at: float | None = None  #: as in `SliceReady`
     #: state after the release, if the slice is released once the program stops
     then: State | None = None
 
@@ -297,6 +304,8 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.SLICE_MISSING: AboutSlice,
     EventKind.SLICE_FOUND: AboutSlice,
     EventKind.SLICE_SUSPENDING: AboutSlice,
+    EventKind.SLICE_PREEMPTED: AboutSlice,
+    EventKind.SLICE_BILLED: AboutSlice,
     EventKind.ATTEMPT_ENDED: AttemptEnded,
     EventKind.ATTEMPT_RETRIED: AttemptRepeated,
     EventKind.ATTEMPT_CONDEMNED: AttemptRepeated,

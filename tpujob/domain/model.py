@@ -75,8 +75,10 @@ class Cause(StrEnum):
     OUTPUTS = "OUTPUTS"  #: the program ended with 0, and its outputs could not be saved
     HANG = "HANG"
     CRASH = "CRASH"
+    RESTART = "RESTART"  #: the program asked to be started again
     LOST_CONTACT = "LOST_CONTACT"
     BUDGET = "BUDGET"
+    TIME_LIMIT = "TIME_LIMIT"  #: `max_time` is reached
     CANCELLED = "CANCELLED"
     DEPENDENCY = "DEPENDENCY"  #: the condition on another job cannot be met any more
 
@@ -121,6 +123,11 @@ class Slice:
     role: SliceRole = SliceRole.SERVING
     endpoints: tuple[Endpoint, ...] = ()
     ready_at: float | None = None  #: billing starts here
+    seen_at: float | None = None  #: when a poll first saw it ready; None: at `ready_at`
+    #: when the cloud was first seen to report it as preempted, or as being suspended by the service
+    preempted_at: float | None = None
+    #: its billed time is certain up to here; it was lost after that, while no poll saw it. None: all of it is certain
+    certain_until: float | None = None
     #: time of the first poll that found it absent, if no poll saw its deletion
     missing_since: float | None = None
     #: when the cloud was first seen suspending it; its deletion waits for that (`decide/releasing.py`)
@@ -266,7 +273,7 @@ class Warnings:
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One start of the program on one slice. `outcome` and `cause` do not change once set, but for an attempt that its
-    user or a budget stopped: it may prove to have succeeded before."""
+    user or a limit stopped: it may prove to have succeeded before."""
 
     number: int  #: counts from 1
     slice: str
@@ -285,6 +292,8 @@ class Attempt:
     verdict: Verdict | None = None
     #: None: no failed connection between hosts is known
     unreached: Unreached | None = None
+    #: the program may have been started on a host; False: every report shows that it was not
+    started: bool = True
     resume_before: int = 0  #: it may resume only from a checkpoint before this step; 0: from any
     #: versions of Python, jax, jaxlib and libtpu, the same on all hosts; empty: unchecked
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -315,6 +324,7 @@ class End:
     verdict: Verdict | None = None
     unreached: Unreached | None = None
     late: bool = False  #: a time limit passed; no fault was found
+    started: bool = True
     progress: Progress | None = None  #: None: no host has reported progress
     physical: tuple[str, ...] = ()
     idle: float | None = None

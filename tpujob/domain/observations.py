@@ -51,6 +51,8 @@ class Present:
     limit: int | None = None  #: of FAILED: of the quota, in its own unit
     #: the cloud is suspending it; a deletion should wait until that has ended
     suspending: bool = False
+    #: by the cloud's record: when the newest of its nodes was created, or, without nodes, its request; 0: unknown
+    created_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,8 @@ class Account:
     at: float
     unpriced: str = ""  #: name of a slice that is billed at an unknown price
     until: float | None = None  #: start of the next period; None: never
+    #: ids of jobs whose records cannot be read: what they have spent is not known
+    unreadable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +284,8 @@ class Observation:
     watch: Watch | None = None  #: to be stored; None: every host reports
     report_every: float = 15.0  #: seconds between two reports of a host
     leaving: frozenset[str] = frozenset()  #: names of slices that were seen being deleted
+    #: when an earlier poll of this process last saw each slice alive: waiting, being created, or in use
+    last_seen: Mapping[str, float] = field(default_factory=dict[str, float])
     #: by `circuits.key`
     circuits: Mapping[str, Circuit] = field(default_factory=dict[str, Circuit])
     prices: PriceList = LIST  #: for the rate of a requested slice

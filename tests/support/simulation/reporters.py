@@ -51,7 +51,8 @@ class Reporters:
         while not self._over and (at := self._next(marks)) <= now:
             self._last = at
             alive = self._step(at)
-            self._over = not alive and at > max(mark for mark in marks if mark < math.inf)
+            past = at > max(mark for mark in marks if mark < math.inf)
+            self._over = past and not alive and not self._may_be_taken_over(at)
         for host, (report, evidence, at) in sorted(self._new.items()):
             write(host, report, evidence, at)
         self._new.clear()
@@ -91,6 +92,11 @@ class Reporters:
             self._could[program.host] = at
             return False
         return program.started <= at
+
+    def _may_be_taken_over(self, at: float) -> bool:
+        """Return whether an agent was killed on a host that lives: another one may report later."""
+        killed = [p for p in self.run.programs.values() if p.silent_at <= at and not p.hidden]
+        return any(at < p.died_at and p.host not in self._ended for p in killed)
 
     def _blocked(self, at: float) -> bool:
         return any(start <= at < end for start, end in self.machine.blocked)

@@ -59,6 +59,15 @@ class Container(Runtime):
         ids = self._inspect("{{range .RepoDigests}}{{.}} {{end}}{{.Id}}").split()
         self._attempt.log.note("environment: image %s" % (ids[0] if ids else self._image))
 
+    def take_over(self) -> None:
+        """Use the newest container of an earlier agent of this attempt. Raises Failure."""
+        self._docker = docker()
+        prefix = self._prefix.rpartition("-")[0] + "-"
+        with contextlib.suppress(FileNotFoundError):
+            names = [name for name in os.listdir(CONTAINERS) if name.startswith(prefix)]
+            names.sort(key=lambda name: os.path.getmtime(os.path.join(CONTAINERS, name)))
+            self._name = names[-1] if names else ""
+
     def _inspect(self, template: str) -> str:
         """Return Docker's facts of the image in that template; empty: this host does not have the image."""
         argv = [*self._docker, "image", "inspect", "--format", template, self._image]

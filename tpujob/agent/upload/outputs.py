@@ -123,6 +123,8 @@ class Outputs:
         self._left_out: Dict[str, _LeftOut] = {}  #: the others of that pass
         self._left_out_before: Dict[str, _LeftOut] = {}  #: those at the newest checkpoint
         self._empty: List[str] = []  #: folders that were reported as empty
+        #: contents that the bucket has, of files that may have changed since
+        self._uploaded: Dict[str, Optional[Content]] = {}
         self._lock = threading.Lock()
         self._due = threading.Event()
         self._over = threading.Event()
@@ -180,6 +182,17 @@ class Outputs:
         self._note_left_out("not as this host has listed them", mismatched)
         self._note_left_out("links that lead out of the program's folder", refused)
         self._note_left_out("listed, but not in the bucket", missing)
+
+    def take_over(self) -> None:
+        """Continue with the files of an earlier agent of the attempt: `finish` uploads those that the bucket lacks.
+        Raises StorageError."""
+        retry(self._list.read)
+        objects = retry(self._objects)
+        self._uploaded = {
+            name: contents[0]
+            for name, contents in self._list.contents.items()
+            if len(contents) == 1 and name in objects and self._allowed_contents(objects[name])
+        }
 
     def _objects(self) -> Dict[str, StoredObject]:
         objects = self._storage.objects(self._bucket_folder)
@@ -478,7 +491,9 @@ class Outputs:
         if _has_changed(path, change.version):
             return False
         try:
-            if change.content.link:
+            if self._uploaded.pop(change.name, None) == change.content:
+                pass
+            elif change.content.link:
                 self._storage.put(target, b"", {LINK: change.content.link})
             else:
                 self._storage.put_file(target, path, change.md5)

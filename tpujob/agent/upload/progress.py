@@ -20,6 +20,7 @@ from tpujob.protocol.limits import MAX_CHECKPOINTS, MAX_METRICS
 from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES, Cell, SeriesDocument
 
 LONGEST_EVENT = 64 * 1024  #: bytes
+MAX_READ = 4 * 1024 * 1024  #: bytes
 MAX_NAME = 60  #: characters of the name of a metric or a phase
 KEPT = 200  #: newest checkpoints among which `facts_before` searches
 
@@ -39,22 +40,23 @@ class ProgressReader:
         self.stepped_at = 0.0  #: time of the newest step in `events.jsonl`, by the host's clock
         self.series = Series()
 
-    def look(self) -> None:
-        """Read the new events."""
+    def look(self) -> bool:
+        """Read new events, at most MAX_READ bytes. Return whether there may be more."""
         try:
             with open(self._path, "rb") as file:
                 if os.fstat(file.fileno()).st_size < self._offset:
                     self._offset, self._rest = 0, b""
                 file.seek(self._offset)
-                data = file.read(4 * 1024 * 1024)
+                data = file.read(MAX_READ)
         except OSError:
-            return
+            return False
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LONGEST_EVENT:
             self._rest = b""
         for line in filter(None, lines):
             self._process_event(line)
+        return len(data) == MAX_READ
 
     def confirm(self, checkpoint: Any, is_incomplete: Callable[[Any], bool]) -> None:
         """Count this checkpoint, which is in the bucket now, after those reported before it that are complete there."""

@@ -94,8 +94,10 @@ def _slice_lines(slice: SliceView, job: JobView, columns: int) -> list[str]:
     else:
         state = "asked for"
     cost = f"{usd(slice['usd'])} at {rate(slice['usd_per_hour'])}"
-    if slice["gone_at"] and slice["ready_at"] and slice["usd_per_hour"] and not slice["usd"]:
+    if slice.get("free"):
         cost += ": preempted in its first minute, which is free"
+    elif unsure := slice.get("unsure_usd"):
+        cost += f", {usd(unsure)} of it uncertain: it was lost while no poll saw it"
     kind = clean(f"{slice['pricing']} {words.kind(slice)} in {slice['zone']}")
     line = f"  {clean(slice['name'])}  {state:9}  {kind}"
     out = [f"{line}  {cost}"]

@@ -4,22 +4,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.domain.events import AttemptEnded, AttemptRepeated, Event, EventKind
-from tpujob.domain.failures import accusations, nonfinite, retry, warnings
+from tpujob.domain.failures import accusations, nonfinite, retry, starts, warnings
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, End, Job, Progress, State
-from tpujob.domain.observations import HostReport
+from tpujob.domain.observations import HostReport, Unknown
 from tpujob.domain.progress import common_checkpoint, job_progress, origin
 from tpujob.protocol import Phase
 
 _E = EventKind
 
 
-def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -> Event:
-    """Return the event that ends the newest attempt, with the job's next step."""
+def end_attempt(job: Job, end: End, seen: Sequence[HostReport] | Unknown, now: float) -> Event:
+    """Return the event that ends the newest attempt, with the job's next step. `seen`: the reports of its hosts."""
+    reports = () if isinstance(seen, Unknown) else seen
     bad = end.verdict.step if end.verdict else None
     progress = best_progress(reports, bad) if reports else None
     began = ran_since(job, reports, now)
-    end = replace(end, progress=progress, physical=machines(job, reports), running_at=began)
+    end = replace(
+        end,
+        progress=progress,
+        physical=machines(job, reports),
+        running_at=began,
+        started=starts.may_have_started(job, seen),
+    )
     end = accusations.as_failure_of_program(job, end)
     warned = ""
     if reports and job.attempt:
@@ -36,7 +43,7 @@ def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -
         text = f"attempt {number(job)} succeeded: {end.message}{warned}"
         return event(job, _E.ATTEMPT_ENDED, now, text, AttemptEnded(end, State.SUCCEEDED))
     ending = f"attempt {number(job)} ended, {end.cause}: {end.message}{warned}"
-    next_try = _next_try(job, end, now)
+    next_try = _next_try(job, end, reports, now)
     if isinstance(next_try, retry.GiveUp):
         text = f"{ending}; {next_try.why}"
         return event(job, _E.ATTEMPT_ENDED, now, text, AttemptEnded(end, State.FAILED))
@@ -54,14 +61,18 @@ def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -
     return event(job, _E.ATTEMPT_ENDED, now, f"{ending}{left}", ended)
 
 
-def _next_try(job: Job, end: End, now: float) -> retry.Again | retry.GiveUp:
+def _next_try(
+    job: Job, end: End, reports: Sequence[HostReport], now: float
+) -> retry.Again | retry.GiveUp:
     assert end.cause is not None
     why = ""
     if end.cause is Cause.NONFINITE:
         why = nonfinite.is_maths(job, end.verdict, end.physical)
     elif end.cause is Cause.LOST_CONTACT:
         why = retry.kills_hosts(job, now)
-    choice = retry.GiveUp(why) if why else retry.after(job, end.cause, late=end.late)
+    why = why or starts.why_no_more(job, end, reports, now)
+    advanced = starts.has_advanced(job, end)
+    choice = retry.GiveUp(why) if why else retry.after(job, end.cause, end.late, advanced)
     if end.cause is Cause.NONFINITE and not why and isinstance(choice, retry.GiveUp):
         return retry.GiveUp(f"{choice.why}; {nonfinite.evidence_text(job, end.verdict)}")
     return choice

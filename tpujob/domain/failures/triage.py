@@ -41,8 +41,8 @@ CODES: Mapping[int, tuple[Outcome, Cause, str]] = {
     ),
     Exit.INTERRUPTED: (
         Outcome.INTERRUPTED,
-        Cause.PREEMPTED,
-        "asked to stop; the checkpoint is committed",
+        Cause.RESTART,
+        "the program asked to be started again",
     ),
     Exit.CONFIG: (Outcome.FAILED, Cause.BAD_SPEC, "the program refused its configuration"),
 }

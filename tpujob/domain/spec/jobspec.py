@@ -234,6 +234,18 @@ class Recovery(kinds.SpecPart):
         20,
         description="Reported steps in a row with a loss of NaN or Inf that end an attempt; 0: none do.",
     )
+    bad_hosts: kinds.Failures = Field(10, description="Retries on other hardware after bad hosts.")
+    preflights: kinds.Failures = Field(5, description="Retries after failed checks of the hosts.")
+    busy: kinds.Failures = Field(3, description="Retries after another process held the TPU.")
+    memory: kinds.Failures = Field(1, description="Retries after memory was used up.")
+    restarts: kinds.Failures = Field(
+        10, description="Restarts that the program asks for (exit code 75) without new progress."
+    )
+    attempts: kinds.Attempts = Field(
+        None,
+        description="Maximum starts of the program in all, whatever ended it; `resume` allows as many again. "
+        "Default: no limit.",
+    )
     stall: kinds.Stall = Field(
         900,
         description="Time without progress that counts as a hang; 0s: never. The first step has twice that, "
@@ -341,7 +353,8 @@ class JobSpec(kinds.SpecPart):
         None, description="How long the program is expected to run, for order and forecasts."
     )
     max_time: kinds.Wait = Field(
-        None, description="Time after which the program is stopped, all attempts together."
+        None,
+        description="Time after which the program is stopped, all attempts together; `resume` allows it again.",
     )
     array: group.Array = Field(
         None,

@@ -135,7 +135,7 @@ def test_lines_that_prove_nothing_stay_a_crash(line: str) -> None:
 
 @pytest.mark.parametrize(
     ("code", "cause"),
-    [(65, Cause.NONFINITE), (71, Cause.BAD_HOST), (75, Cause.PREEMPTED), (78, Cause.BAD_SPEC)],
+    [(65, Cause.NONFINITE), (71, Cause.BAD_HOST), (75, Cause.RESTART), (78, Cause.BAD_SPEC)],
 )
 def test_an_exit_code_of_the_contract_is_believed_before_any_line(code: int, cause: Cause) -> None:
     assert end(host(0, code, BUSY, "MemoryError")).cause is cause
