@@ -76,7 +76,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
         server = request.getfixturevalue("secret_server")
         endpoint, _, project = request.getfixturevalue("firestore_place").partition("/")
         database = Firestore(project, endpoint=endpoint)
-        book = FirestoreBook(database, "host-keys")
+        book = FirestoreBook(database, "hostkeys")
         yield lambda: SecretKeys("my-lab-4711", book, endpoint=server.url)
         database.close()
 

@@ -49,7 +49,7 @@ class FirestoreStore:
         self.reputation = FirestoreReputation(firestore)
         self.members = FirestoreMembers(firestore)
         self.outbox = FirestoreOutbox(firestore)
-        self.host_keys = FirestoreBook(firestore, "host-keys")  #: of slices
+        self.host_keys = FirestoreBook(firestore, "hostkeys")  #: of slices
         self._identity = ""  #: as first read
         self._creating = threading.Lock()  #: lets threads of this process take ids in turn
         self._zones: set[str] = set()  #: zones that are stored for certain
