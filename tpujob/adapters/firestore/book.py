@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tpujob.adapters.firestore import records
 from tpujob.adapters.firestore.calls import Docs, Firestore, Writes
-from tpujob.adapters.firestore.records import Put, Remove
+from tpujob.adapters.firestore.records import Remove
 
 _NAME = "name"  #: the field with the text's name, which is also the document's id
 
@@ -29,8 +29,7 @@ class FirestoreBook:
             new = plan(old)
             if new == old:
                 return old, []
-            fields = {"document": records.pack(path, new or ""), _NAME: name}
-            return new, [Remove(path) if new is None else Put(path, fields)]
+            return new, [Remove(path) if new is None else records.text_put(path, new, name=name)]
 
         return self._db.change(f"change {path}", [path], write)
 

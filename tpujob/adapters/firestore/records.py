@@ -213,7 +213,7 @@ def job_fields(job: Job, *, key: str, ops: list[str], token: int) -> Mapping[str
         "key": key,
         "ops": ops,
         "token": token,
-        "document": pack(f"the record of job {job.id}", to_text(job)),
+        "document": _pack(f"the record of job {job.id}", to_text(job)),
     }
 
 
@@ -257,7 +257,7 @@ def add_op(ops: Mapping[str, int], op_id: str, version: int) -> list[str]:
 
 def event_put(job: Job, event: Event) -> Put:
     text = records.event_text(event, job.version)
-    packed = pack(f"an event of job {job.id}", text)
+    packed = _pack(f"an event of job {job.id}", text)
     path = event_path(job.id, job.version)
     return Put(path, {"document": packed, AT: float(event.at)})
 
@@ -310,6 +310,11 @@ def digest(text: str) -> str:
 # Fields --------------------------------------------------------------------------------------------------------------
 
 
+def text_put(path: str, text: str, **fields: Value) -> Put:
+    """Return the write of a document that `text_of` reads. Raises StoreError if the text is too large."""
+    return Put(path, {"document": _pack(path, text), **fields})
+
+
 def text_of(doc: Doc) -> str:
     """Return the JSON text in the field `document`. Raises StoreError when it is damaged."""
     packed = doc.fields.get("document")
@@ -336,7 +341,7 @@ def _damaged_error(doc: Doc, reason: str) -> DamagedRecord:
     return DamagedRecord(f"{subject} is damaged: {reason}")
 
 
-def pack(subject: str, text: str) -> str | bytes:
+def _pack(subject: str, text: str) -> str | bytes:
     """Return the text, compressed if it is long. Raises StoreError when it is too large for a document."""
     if len(text) <= READABLE:  # JSON text is ASCII: as many bytes as characters
         return text

@@ -29,7 +29,7 @@ from tpujob.protocol import LABEL, OWNER_LABEL
 #: seconds until Google removes the secret if no backend uses it: data that its derived keys have signed is in buckets
 #: for years
 LIFETIME = 3650 * 86400
-#: seconds for which a process goes by one list of the book, as each entry of it is billed; its own changes count at once
+#: seconds for which a process goes by one list of the book, as each entry is billed; its own changes count at once
 LIST_FOR = 3600.0
 RENEW_AFTER = 86400.0  #: seconds between two extensions of the lifetime by one process
 _NAME = f"tpujob-{ROOT}"
