@@ -98,7 +98,7 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
         r"CONSUMER_INVALID|Permission denied on resource project|Project .{1,60} (?:not found|deleted)": Meaning(
             Cause.PERMISSION, "check the project's id, and that this account may use it"
         ),
-        # the text is from memory; the agent and its role are in Google's list of service agents
+        # No document of Google has this text; its list of service agents has the agent and its role
         r"denied when trying to access (?:the )?(?:customer|consumer) project": Meaning(
             Cause.PERMISSION,
             "Cloud TPU's own account has lost its role: grant roles/cloudtpu.serviceAgent on the project to "
