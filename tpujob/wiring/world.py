@@ -126,18 +126,17 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     owner = context.owner(settings, current)
     region, google = current.secret_region, settings.google_endpoint
     slices = _slices(settings, current, owner, count("tpu"))
+    store = open_store(
+        replace(settings, project=current.project, store=current.store, database=current.database)
+    )
     return Adapters(
-        open_store(
-            replace(
-                settings, project=current.project, store=current.store, database=current.database
-            )
-        ),
+        store,
         slices,
         GcsBlobs(current.project, endpoint=settings.storage_endpoint, count=count("storage")),
         _copies(settings.storage_endpoint),
         GoogleSecrets(lambda: SecretManager(current.project, region=region, endpoint=google)),
         SshHosts(
-            _keys(settings, current.project, owner, region),
+            _keys(settings, store, current, owner),
             port=settings.ssh_port,
             reach=current.ssh,
             project=current.project,
@@ -154,7 +153,7 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
 
 
 def _slices(settings: Settings, context: Context, owner: str, count: Count) -> CloudTpuSlices:
-    from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle
+    from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle, creates
 
     return CloudTpuSlices(
         context.project,
@@ -172,6 +171,7 @@ def _slices(settings: Settings, context: Context, owner: str, count: Count) -> C
             reservation=context.reservation,
         ),
         throttle=Throttle(context.calls_per_minute),
+        creating=creates(context.creates_per_minute),
         count=count,
     )
 
@@ -185,7 +185,6 @@ def _around(settings: Settings, context: Context) -> Surroundings:
         report_every=settings.report_every,
         cloud_run=deployed if settings.service else "",
         firestore=context.store == "firestore",
-        secrets=settings.keys_in == "secret-manager",
     )
 
 
@@ -198,14 +197,15 @@ def _copies(endpoint: str) -> ObjectCopies:
     return ObjectCopies(JsonObjects(endpoint, patience=10.0, timeout=25.0))
 
 
-def _keys(settings: Settings, project: str, owner: str, region: str) -> KeyStore:
-    if settings.keys_in == "files":
-        from tpujob.adapters.ssh import FileKeys
+def _keys(settings: Settings, store: Store, context: Context, owner: str) -> KeyStore:
+    """Return keys in files, as the settings say or as the store keeps no book of them; else from Secret Manager."""
+    from tpujob.adapters.firestore import FirestoreStore
+    from tpujob.adapters.ssh import FileKeys, SecretKeys
 
+    if settings.keys_in == "files" or not isinstance(store, FirestoreStore):
         return FileKeys(settings.keys)
-    from tpujob.adapters.ssh import SecretKeys
-
-    return SecretKeys(project, owner=owner, region=region, endpoint=settings.google_endpoint)
+    places = {"region": context.secret_region, "endpoint": settings.google_endpoint}
+    return SecretKeys(context.project, store.host_keys, owner=owner, **places)
 
 
 def _ready(path: Path) -> dict[str, Any]:
