@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from enum import IntEnum
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from tpujob.protocol.limits import MAX_EVIDENCE, MAX_EVIDENCE_LINES
+from tpujob.protocol.text import visible
 
 #: newest lines of output in which evidence is searched, and bytes of each
 TAIL, TAIL_WIDTH = 2000, 400
@@ -32,18 +34,30 @@ class TailLine(NamedTuple):
     tag: bytes = b""  #: of the command that printed it, or of the agent's notes; empty: the program
 
 
+class Kind(IntEnum):
+    """What an error near the end of a program says of its reason: of several, the last of the highest kind counts."""
+
+    LAUNCHER = 0  #: a launcher reports how its child ended, whose own error says more
+    ASIDE = (
+        1  #: of a thread or at exit, where an error ends no program; or named without a traceback
+    )
+    FAULT = 2  #: the interpreter died, often while it reported another error
+    NATIVE = 3  #: a library ended the process
+    PEER = 4  #: a traceback that the loss of another process or host may have caused
+    OWN = 5  #: any other traceback
+
+
 class Error(NamedTuple):
     """An error in the output: indices of its lines."""
 
     first: int
     name: int  #: of the line that names the error
     last: int  #: of the rest of its message
-    weight: float  #: of several errors near the end, the heaviest is the last that the program met by itself
+    kind: Kind
     prefix: str  #: pattern of what its process prints before each line; empty: nothing
-    cause: int = -1  #: of the line that names the error it was raised from; -1: there is none
+    causes: Tuple[int, ...] = ()  #: of the lines that name the errors it was raised from
 
 
-_ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
 _HEADER = "Traceback (most recent call last)"
 _CAUSED = "The above exception was the direct cause of the following exception"
 #: box of `rich`: the line that names the error comes after its end
@@ -51,16 +65,19 @@ _BOX, _BOX_END = re.compile("^[╭┌].*Traceback"), re.compile("^[╰└]")
 _RAY = re.compile(r"RayTaskError\(\w+\): ")
 #: a line of a native error; a progress bar may stand before it
 _FATAL = re.compile(
-    r"\bF\d{4} \d\d:\d\d:\d+\.\d+ +\d+ \S+:\d+\]|^\S+ \S+: F \S+:\d+\]"
+    r"\bF\d{4} \d\d:\d\d:\d+\.\d+ +\d+ \S+:\d+\]|\d{4}-\d\d-\d\d \S+: F \S+:\d+\]"
     r"|terminate called after throwing|Assertion `.*' failed\.|^panic: |panicked at "
 )
-_BAR = r"^(?:.*?(?=\bF\d{4} \d\d:\d\d))?"
+_BAR = r"^(?:.*?(?=\bF\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \S+: F ))?"
+_NOT_FOUND = re.compile(r"\S*(?:ba|da|z)?sh: .*: (?:command )?not found")
 _BARE = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt)(?:: |$)")
 #: errors of a launcher about its child, whose own error says more
 _LAUNCHER = re.compile(
     r"ChildFailedError|ProcessExitedException|CalledProcessError|SpawnException|SignalException"
     r"|SimplifiedTraceback|JaxStackTraceBeforeTransformation|^SystemExit|^KeyboardInterrupt"
 )
+_SIGNAL = re.compile(r"^\s+traceback\s*: (?=Signal \d)")
+_LABEL = f"(?:{_SIGNAL.pattern})?"
 #: what Python prints before the traceback of an error that does not end the program
 _ASIDE = re.compile(
     r"^(?:Exception ignored in|Error in atexit|--- Logging error|Exception in thread|Task exception was never)"
@@ -93,14 +110,15 @@ def pick_lines(
     `ended` and `stepped` are the times of the program's end and of its newest reported step."""
     tag = b"" if ran else _last_tag(tail)
     chosen = [line for line in tail if line.tag == tag]
-    lines = [_ESCAPES.sub(b"", line.text).decode("utf-8", "replace").rstrip() for line in chosen]
+    lines = [_text(line) for line in chosen]
     steps = [_is_step(line) for line in lines]
     ago = [max(0.0, ended - line.at) for line in chosen]
     error = find_error(lines, ago, steps)
     if error and chosen[error.name].at < stepped - MOMENT:
         error = None
     parts = _parts(lines, error) if error else {}
-    plain = [i for i, line in enumerate(lines) if i not in parts and line.strip()]
+    inside = _own_lines(lines, error) if error else []
+    plain = [i for i in range(len(lines)) if i not in {*inside, *parts} and lines[i].strip()]
     words = plain[-LAST_WORDS:]
     before = [i for i in plain if error and i < error.first][-BEFORE:]
     named = sorted(parts, key=lambda i: (parts[i] == "frame", -i if parts[i] == "frame" else i))
@@ -143,6 +161,20 @@ def last_words(tail: Sequence[TailLine], tag: bytes) -> str:
     return str((named or [line["text"] for line in lines] or [""])[-1]).strip()
 
 
+def error_at_end(tail: Sequence[TailLine]) -> str:
+    """Return the line that names the last error of a program that ended with 0, or the last command that was not found;
+    empty: there is none in its last lines."""
+    lines = [_text(line) for line in tail if not line.tag]
+    error = find_error(lines, [0.0] * len(lines), [False] * len(lines))
+    named = [i for i, line in enumerate(lines) if _NOT_FOUND.fullmatch(line)]
+    last = max([*named, error.name] if error else named, default=-1)
+    return lines[last].strip() if last >= max(0, len(lines) - LAST_WORDS) else ""
+
+
+def _text(line: TailLine) -> str:
+    return visible(line.text.decode("utf-8", "replace")).rstrip()
+
+
 def _last_tag(tail: Sequence[TailLine]) -> bytes:
     """Return the tag of the last command that printed something."""
     tags = [line.tag for line in tail if not line.tag.startswith((b"[tpujob]", b"[stack]"))]
@@ -157,12 +189,17 @@ def _is_step(line: str) -> bool:
 def _parts(lines: Sequence[str], error: Error) -> Dict[int, str]:
     """Return what each line of the error is: a `frame`, the `error` that is named, `more` of its message, the `cause`
     from which it was raised."""
-    prefix = re.compile(error.prefix)
-    own = [i for i in range(error.first, error.last + 1) if prefix.match(lines[i])]
+    own = _own_lines(lines, error)
     frames = [i for i in own if i < error.name][-FRAMES:]
     more = [i for i in own if i > error.name][:MORE]
     parts = {**dict.fromkeys(frames, "frame"), error.name: "error", **dict.fromkeys(more, "more")}
-    return parts if error.cause < 0 else {**parts, error.cause: "cause"}
+    return {**parts, **dict.fromkeys(error.causes, "cause")}
+
+
+def _own_lines(lines: Sequence[str], error: Error) -> List[int]:
+    """Return the lines of the error's process between its first and its last."""
+    prefix = re.compile(error.prefix)
+    return [i for i in range(error.first, error.last + 1) if prefix.match(lines[i])]
 
 
 def _entry(
@@ -184,29 +221,35 @@ def find_error(
 ) -> Optional[Error]:
     """Return the last error that the program met by itself and after which it made no steps; None: there is none.
     `ago`: seconds from each line to the end; `steps`: the lines that report one."""
-    total = sum(steps)
     best: Optional[Error] = None
-    before: Optional[Error] = None  # the traceback before the present one
-    i = 0
+    for error in _errors(lines):
+        stale = len(lines) - 1 - error.last > STALE_LINES and ago[error.name] > STALE_SECONDS
+        if stale or _went_on(lines, steps, error):
+            continue
+        is_new = best is not None and ago[best.last] - ago[error.first] > STALE_SECONDS
+        if best is None or is_new or error.kind >= best.kind:
+            best = error
+    return best
+
+
+def _errors(lines: Sequence[str]) -> Iterator[Error]:
+    """Yield all errors, each with those it was raised from."""
+    i, before = 0, None
     while i < len(lines):
         error = _error_at(lines, i)
-        if error is None:
-            i += 1
-            continue
-        if before and any(_CAUSED in line for line in lines[before.last : error.first]):
-            error = error._replace(cause=before.name)
-        before = error
-        after = len(lines) - 1 - error.last
-        stale = after > STALE_LINES and ago[error.name] > STALE_SECONDS
-        allowed = STEPPED if error.weight > 1 else 1
-        later = total - sum(steps[: error.last + 1])
-        went_on = later >= allowed and not _by_another(lines, steps, error)
-        is_new = best is not None and ago[best.last] - ago[error.first] > STALE_SECONDS
-        heavier = best is None or error.weight >= best.weight or is_new
-        if not stale and not went_on and heavier:
-            best = error
-        i = max(i, error.last) + 1
-    return best
+        if error:
+            if before and any(_CAUSED in line for line in lines[before.last : error.first]):
+                error = error._replace(causes=(*before.causes, before.name))
+            yield error
+            before, i = error, max(i, error.last)
+        i += 1
+
+
+def _went_on(lines: Sequence[str], steps: Sequence[bool], error: Error) -> bool:
+    """Return whether the program made steps after the error."""
+    allowed = STEPPED if error.kind > Kind.ASIDE else 1
+    later = sum(steps[error.last + 1 :])
+    return later >= allowed and not _by_another(lines, steps, error)
 
 
 def _by_another(lines: Sequence[str], steps: Sequence[bool], error: Error) -> bool:
@@ -227,50 +270,67 @@ def _error_at(lines: Sequence[str], i: int) -> Optional[Error]:
     if _FATAL.search(line):
         what = i + 1 < len(lines) and lines[i + 1].lstrip().startswith("what():")
         name = i + 1 if what else i
-        return Error(i, name, _message_end(lines, name, ""), 2.0, _BAR)
+        return Error(i, name, _message_end(lines, name, ""), Kind.NATIVE, _BAR)
     if line.startswith("Fatal Python error: "):
-        return Error(i, i, i, 1.5, "")
+        return Error(i, i, i, Kind.FAULT, "")
     if _BARE.match(line) and len(lines) - i <= LAST_WORDS:
-        return Error(i, i, _message_end(lines, i, ""), 0.5 if _LAUNCHER.search(line) else 1.0, "")
+        kind = Kind.LAUNCHER if _LAUNCHER.search(line) else Kind.ASIDE
+        return Error(i, i, _message_end(lines, i, ""), kind, "")
     return None
 
 
-def _traceback(lines: Sequence[str], i: int) -> Error:
-    """Return the error of the traceback that begins with this line."""
+def _traceback(lines: Sequence[str], i: int) -> Optional[Error]:
+    """Return the error of the traceback that begins with this line; None: it is cut before it names one."""
     header = lines[i].find(_HEADER)
     prefix = _prefix(lines, i, lines[i][: max(0, header)])
     own = re.compile(prefix)
-    depth, name = -1, i
+    depth, name, text = -1, -1, ""
     notebook = re.match(r"([A-Z]\w+) {4}", lines[i])  # IPython names the class in the header, too
     for k in range(i + 1, len(lines)):
-        if notebook and not lines[k].startswith(notebook[1] + ":"):
-            continue
-        if not own.match(lines[k]):
+        if not own.match(lines[k]) or (notebook and not lines[k].startswith(notebook[1] + ":")):
             continue
         text = own.sub("", lines[k], count=1)
         indent = len(text) - len(text.lstrip())
-        if not text.strip():
-            continue
         if _HEADER in text:
             break
-        name = k
+        if not text.strip():
+            continue
         if depth < 0 and text.startswith('File "', indent):
             depth = indent
         elif indent < depth or (depth < 0 and not indent):
+            name = k
             if not _RAY.search(text):
                 break
             depth = -1  # the frames of the remote error follow
+    if name < 0:
+        return None
     text = own.sub("", lines[name], count=1).strip()
-    aside = any(_ASIDE.match(line) for line in lines[max(0, i - 2) : i])
-    weight = 0.5 if _LAUNCHER.search(text) else 1.0 if aside else 2.5 if _PEER.search(text) else 3.0
-    return Error(i, name, _message_end(lines, name, prefix), weight, prefix)
+    if "ChildFailedError" in text:
+        return _child_report(lines, i, name)
+    kind = Kind.PEER if _PEER.search(text) else Kind.OWN
+    if _LAUNCHER.search(text):
+        kind = Kind.LAUNCHER
+    elif any(_ASIDE.match(line) for line in lines[max(0, i - 2) : i]):
+        kind = Kind.ASIDE
+    return Error(i, name, _message_end(lines, name, prefix), kind, prefix)
+
+
+def _child_report(lines: Sequence[str], first: int, name: int) -> Error:
+    """Return the error of torchrun about a child, whose report is between two rules: the signal that ended the child
+    says more than the name of the error. A traceback in the report is an error by itself."""
+    rules = [k for k in range(name, min(name + BOX, len(lines))) if lines[k].startswith("=" * 10)]
+    report = range(name, rules[1] + 1 if len(rules) > 1 else name + 1)
+    if any(_HEADER in lines[k] for k in report):
+        report = range(name, name + 1)
+    signals = [k for k in report if _SIGNAL.match(lines[k])]
+    return Error(first, max([name, *signals]), report[-1], Kind.LAUNCHER, _LABEL)
 
 
 def _boxed(lines: Sequence[str], i: int) -> Error:
     """Return the error of a traceback in a box, which is named after the box."""
     end = next((k for k in range(i, min(i + BOX, len(lines))) if _BOX_END.match(lines[k])), i)
     name = next((k for k in range(end + 1, len(lines)) if lines[k].strip()), end)
-    return Error(i, name, _message_end(lines, name, ""), 3.0, "")
+    return Error(i, name, _message_end(lines, name, ""), Kind.OWN, "")
 
 
 def _prefix(lines: Sequence[str], i: int, text: str) -> str:
