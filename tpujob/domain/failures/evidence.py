@@ -161,7 +161,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
     ),
     _sign(
         Cause.PERMISSION, Reach.WORDS, _NO_PERMISSION,
-        r"^(?!.*(?i:rate.?limit|quota.?exceeded)).*(?:not have (?:\S+\.\S+\.\S+ |the )?(?:access|permission)"
+        r"^(?!.*(?i:rate.?limit|quota.?exceeded|open the log)).*(?:"
+        r"not have (?:\S+\.\S+\.\S+ |the )?(?:access|permission)"
         r"|(?i:permission_?\s?denied|access_?\s?(?:is )?denied|denied (?:on|for) resource)"
         r"|gated repo|GatedRepo|invalid_grant|\bPermissionError: |Credentials?Error\b"
         r"|\b40[13]\b(?:.{0,60}\bForbidden|:? (?:Client Error|Unauthorized|GET|POST|PUT|DELETE|PATCH)\b)"
@@ -184,7 +185,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|No matching distribution found|ResolutionImpossible|No solution found when resolving"
         r"|[Ff]ailed (?:to build|building wheel)|subprocess-exited-with-error|requires a different Python"
         r"|^Command not found: |may indicate binary incompatibility|Check installed software versions"
-        r"|(?:jax(?:lib)?|libtpu) version .*(?:incompatible|too old)|(?:requires?|needs?) .{0,40}[<>=~]= ?\d+\.\d"
+        r"|(?:jax(?:lib)?|libtpu) version .*(?:incompatible|too old)"
+        r"|(?:requires?|needs?) .{0,40}[<>=~]= ?(?:[1-9]\d*\.\d|\d+\.\d+\.\d)"
         r"|EnvironmentNameNotFound|^Conda\w*Error|VersionConflict"
         r"|manifest unknown|Cannot connect to the Docker daemon|^E: Unable to locate package",
     ),
@@ -192,7 +194,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
     _sign(
         Cause.BAD_HOST, Reach.ERROR, _NO_TPU,
         r"(?:TPU initialization failed|Failed to initialize TPU system)"
-        r"(?!.*(?i:invalid|topology|version|metadata|grpc|slice.?builder|unavailable|deadline|permission))",
+        r"(?!.*(?i:invalid|topology|version|metadata|grpc|slice.?builder|unavailable|deadline|timed? ?out|connect))",
     ),
     _sign(Cause.BAD_HOST, Reach.ERROR, "the memory of a TPU is broken", r"(?i:uncorrectable (?:ECC|memory) error)"),
     _sign(Cause.CRASH, Reach.WORDS, _DISK, r"No space left on device|Disk quota exceeded"),
@@ -206,9 +208,9 @@ SIGNS: tuple[ErrorPattern, ...] = (
         Cause.NONFINITE, Reach.MESSAGE, _NOT_FINITE,
         r"FloatingPointError: (?:invalid value|Minimum loss scale)|NanLoss|Tensor had (?:NaN|Inf)"
         r"|(?:Nan|Infinity) in summary histogram"
-        r"|(?i:\b(?:loss\w*|grad\w*|norm|activations?|outputs?|params?|parameters?|weights?|logits|tree)\b.{0,60}"
-        r"\b(?:nans?|infs?|infinite|not finite|non-?finite)\b)|found invalid values: .*\bnan\b"
-        r"|(?i:\b(?:nans?|non-?finite|not finite|infinite)\b.{0,40}\b(?:loss|grad\w*|weights|logits|at step"
+        r"|(?i:\b(?:loss\w*|grad\w*|norm|activations?|tensor|params?|parameters?|weights?|logits|tree)\b.{0,60}"
+        r"\b(?:nans?|infs?|infinite|not finite|non-?finite)\b)|found invalid values: .*\bnan\b|^tensor\(\[+nan\b"
+        r"|(?i:\b(?:nans?|non-?finite|not finite|infinite)\b.{0,40}\b(?:loss|grad\w*|weights|logits|stop\w*|at step"
         r"|generated|encountered|detected|values? in its \S+ output))",
     ),
     _sign(
@@ -221,7 +223,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
     _sign(
         Cause.BAD_SPEC, Reach.WORDS, _USAGE,
         r"^\s*(?i:usage): |^(?!\S+:\d+:)\S.{0,80}: error: |^error: Parser key "
-        r"|(?i:\b(?:no such|missing|unrecognized|unknown|unexpected|invalid|required)\b.{0,30}"
+        r"|(?i:\b(?:no such|missing|unrecognized|unexpected|invalid|required)\b.{0,30}"
         r"\b(?:options?|arguments?|commands?|parameters?|flags?|value for)\b)",
         code=2,
     ),
