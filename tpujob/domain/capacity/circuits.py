@@ -152,7 +152,12 @@ def below_limits(circuits: Circuits) -> dict[str, Circuit]:
 
 def corrected(circuits: Circuits, now: float) -> Circuits:
     """Return the circuits, half open if a clock that was ahead has opened them."""
-    return {n: replace(c, until=retry.due_at(c.until, now)) for n, c in circuits.items()}
+
+    def until(circuit: Circuit) -> float:
+        longest = retry.LONGEST if circuit.limit is None else RAISED
+        return retry.due_at(circuit.until, now, longest)
+
+    return {name: replace(c, until=until(c)) for name, c in circuits.items()}
 
 
 def recalled(jobs: Iterable[Job]) -> dict[str, Circuit]:
