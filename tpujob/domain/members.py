@@ -26,9 +26,16 @@ class Member:
         return Principal(self.id, self.name, self.role)
 
 
+def folded(text: str) -> str:
+    """Return the form of a name in which names are kept and compared: in small letters. No other character is folded
+    into one of ASCII."""
+    name = text.strip()
+    return name.lower() if name.isascii() else name
+
+
 def name_of(text: str) -> str:
     """Return the normalised name of a member. Raise BadRequest for an invalid one."""
-    name = text.strip().lower()
+    name = folded(text)
     if not _NAME.fullmatch(name):
         raise BadRequest(
             f"{text[:80]!r} is not the name of a member", hint="It is a login or an e-mail address."

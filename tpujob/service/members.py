@@ -23,7 +23,7 @@ class Membership:
     def recognise(self, id: str, name: str) -> Principal:
         """Return the member who came as that verified principal, under the name in the list. The first principal under
         a name keeps it. Raises Forbidden for anybody else."""
-        name = name.strip().lower()
+        name = rules.folded(name)
         member = self._members.find(name)
         if member and member.id == id:
             return member.principal

@@ -19,6 +19,7 @@ from tpujob.config.files import put
 from tpujob.config.members import read as read_members
 from tpujob.config.settings import Settings, prepare
 from tpujob.domain.access import Principal, Role
+from tpujob.domain.members import folded
 from tpujob.errors import TpujobError
 from tpujob.lib import unix_sockets
 from tpujob.web.log import log_to_stderr
@@ -91,7 +92,7 @@ def _serve_all(settings: Settings, ready: Path, path: Path, members: Path | None
 
 
 def _own(name: str) -> Principal:
-    return Principal(f"uid:{os.geteuid()}", name, Role.ADMIN)
+    return Principal(f"uid:{os.geteuid()}", folded(name), Role.ADMIN)
 
 
 def _announce(ready: Path, facts: Mapping[str, Any]) -> None:

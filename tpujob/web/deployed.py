@@ -20,6 +20,7 @@ from tpujob.config.context import Context
 from tpujob.config.settings import Settings
 from tpujob.config.sign_in import DOORS, DoorKind
 from tpujob.domain.access import BACKEND, Role
+from tpujob.domain.members import folded
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.web.log import Json, log_to_stderr
 from tpujob.web.security.sign_in import GCLOUD, SignInAuthenticator, SignInPolicy
@@ -158,7 +159,7 @@ def policy_of(
         clients=sign_in.clients | gcloud,
         urls=frozenset(url.rstrip("/") for url in urls),
         iap_audience=sign_in.iap_audience,
-        tick_account=tick_account,
+        tick_account=folded(tick_account),
     )
 
 

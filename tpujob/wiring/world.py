@@ -167,7 +167,7 @@ def _slices(settings: Settings, context: Context, owner: str, count: Count) -> C
             secure_boot=context.secure_boot,
             tags=context.tags,
             service_account=context.service_account,
-            accounts={name.lower(): own for name, own in context.service_accounts.items()},
+            accounts=context.service_accounts,
             labels=context.labels,
             reservation=context.reservation,
         ),
