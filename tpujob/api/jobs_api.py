@@ -310,15 +310,18 @@ class JobsApi(Protocol):
 
     @method("GET", "/members", ADMINS, "upkeep")
     def members(self) -> Sequence[MemberView]:
-        """Return the members who may use this backend besides the account that runs it, by name."""
+        """Return the members who may use this backend besides the account that runs it, by name; those who have left
+        and own jobs or secrets; and the names in settings that are no member's."""
 
     @method("PUT", "/members", ADMINS, "upkeep", bounds={"name": 200, "role": 16})
     def give_role(self, name: str, role: str) -> MemberView:
         """Give that login or address that role, from its next request on. Raises BadRequest."""
 
-    @method("DELETE", "/members", ADMINS, "upkeep", once=True)
-    def remove_member(self, name: str) -> None:
-        """Remove a member: their requests are refused, their jobs continue. Raises NotFound, BadRequest."""
+    @method("DELETE", "/members", ADMINS, "upkeep", bounds={"name": 200, "to": 200}, once=True)
+    def remove_member(self, name: str, *, to: str = "", secrets: bool = False) -> MemberView:
+        """Remove a member: their requests are refused, their jobs continue. `to`: the member, or the caller, who owns
+        their jobs and secrets from now on; one's own secrets are kept. `secrets`: their secrets are removed. Both are
+        possible later, too. Raises NotFound, BadRequest; IllegalInState while an active job names such a secret."""
 
     @method("GET", "/leaks", ADMINS, "upkeep", within=LONG)
     def leaks(self) -> SweptView:

@@ -26,7 +26,8 @@ _RANK = {role: rank for rank, role in enumerate(Role)}
 class Principal:
     """The caller of a method, as the service has identified them."""
 
-    #: such as `uid:1000`; identifies one person for ever; the `owner` of jobs
+    #: identifies one person for ever; the `owner` of jobs. Google's is `google:SUB`. The uid of a removed account is
+    #: given to the next one, so that of a member at a shared socket is `uid:1000:ada`
     id: str
     name: str  #: for people: a login or an e-mail address
     role: Role | None = None  #: None: identified, without any right

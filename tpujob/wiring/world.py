@@ -16,7 +16,7 @@ from tpujob.config.settings import Settings
 from tpujob.errors import BackendGone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from tpujob.adapters.calling import Count
     from tpujob.adapters.cloud_tpu import CloudTpuSlices
@@ -53,6 +53,7 @@ class Adapters:
     notifications: NotificationSettings
     queue: QueueSettings
     budgets: tuple[SharedBudget, ...] = ()
+    accounts: Collection[str] = ()  #: users whose programs have a service account of their own
 
     def close(self) -> None:
         """Close the store and every connection."""
@@ -150,6 +151,7 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
         notifications=current.notifications,
         queue=queue_settings(current.queue),
         budgets=context.budgets(current),
+        accounts=current.service_accounts,
     )
 
 

@@ -196,7 +196,7 @@ def test_every_wish_says_by_whom(stage: Stage) -> None:
 
 
 def test_a_removed_member_is_a_stranger_at_once_and_has_no_successor(stage: Stage) -> None:
-    lab = Membership(stage.store.members)
+    lab = Membership(stage.store.members, stage.store, stage.secrets)
     ada = stage.api.acting_for(ADA)
     with pytest.raises(Forbidden, match=r"bob@example\.org is not a member"):
         lab.recognise("google:7", "bob@example.org")
