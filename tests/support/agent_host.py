@@ -136,7 +136,7 @@ class Bucket:
 
     def evidence(self, attempt: int = 1) -> tuple[str, ...]:
         """Return the lines that the agent of host 0 has kept."""
-        return reports.read_evidence(self.body(attempt).evidence)
+        return tuple(line.text for line in reports.read_evidence(self.body(attempt).evidence))
 
     def _ask(self, method: str, where: str, data: bytes | None = None) -> bytes:
         request = urllib.request.Request(self.url + where, data, method=method)

@@ -3,8 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+from tpujob.agent.upload.evidence import TailLine, pick_lines
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.failures import triage
+from tpujob.domain.host.reports import read_evidence
 from tpujob.domain.model import (
     Accusation,
     Attempt,
@@ -134,8 +136,9 @@ def request(
 
 
 def host(number: int, code: int | None, *lines: str, **fields: Any) -> HostReport:
-    """Return the report of a host whose program has ended."""
-    return report(number, "exited", code, **{"evidence": lines, **fields})
+    """Return the report of a host whose program has ended with these last lines of output."""
+    picked = pick_lines([TailLine(line.encode()) for line in lines])
+    return report(number, "exited", code, **{"evidence": read_evidence(picked), **fields})
 
 
 def end(*reports: HostReport) -> triage.End:

@@ -188,6 +188,7 @@ class HostsOfCloud:
         self.starts: list[tuple[int, int]] = []  #: (attempt, host): real starts, not repeats
         self.dead: set[int] = set()  #: hosts that do not answer over SSH
         self.without_agent: frozenset[int] = frozenset()  #: hosts whose agents were killed
+        self.taken_over: list[tuple[int, int]] = []  #: (attempt, host) of programs of killed agents
         self.keys: set[str] = set()  #: slices with keys
         self.asked = 0  #: number of questions to hosts whether they live
 
@@ -209,6 +210,10 @@ class HostsOfCloud:
         attempt = plan.document["attempt"]
         self.bucket.pens[plan.document["workdir"], attempt] = plan.key
         if machine.programs.get(plan.host) == attempt:
+            if plan.host in self.without_agent:  # another agent takes over the program
+                self.without_agent -= {plan.host}
+                self.taken_over.append((attempt, plan.host))
+                self.bucket.report(plan.document["workdir"], attempt, plan.host, phase="running")
             return
         rack = machine.racks[plan.host]
         fields: dict[str, Any] = {"phase": "running", "physical": rack}

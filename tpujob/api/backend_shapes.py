@@ -12,7 +12,7 @@ from tpujob.api.shapes import EventView
 class TroubleView(TypedDict):
     """Something that is not as it should be."""
 
-    about: str  #: `store`, `loop` or `notifications`
+    about: str  #: `store`, `records`, `loop` or `notifications`
     text: str
     hint: str  #: what it means for jobs, and what to do
 
@@ -204,6 +204,8 @@ class SweptView(TypedDict):
     kept: list[LeakView]  #: so young that a job may just be about to claim it
     failed: list[LeakView]  #: could not be asked to end; `detail` says why
     keys: list[str]  #: names of slices that are gone, whose keys were removed
+    #: neither used nor deleted: the record of the job cannot be read
+    unclear: list[LeakView]
     #: zones (or `keys`) that could not be listed, each with the reason
     unlisted: NotRequired[dict[str, str]]
 

@@ -69,6 +69,7 @@ class JobPage(TypedDict):
     first: NotRequired[int]  #: the number of the first row among those that match, from 1
     matching: int  #: jobs that match, on all pages
     total: int  #: all jobs of the backend
+    unreadable: list[str]  #: ids of jobs whose records cannot be read, which are on no page
     #: by state, of those that match everything but `states`, `active` and `recent`
     states: dict[str, int]
     revision: int  #: of the store: what the page shows is at least as new

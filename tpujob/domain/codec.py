@@ -41,7 +41,7 @@ def job_from_text(job_id: str, text: str) -> Job:
     try:
         job = _read(Job, job_id, text)
     except StoreError:
-        _check_version(job_id, _version(text))  # another version may have other fields
+        check_version(job_id, text)  # another version may have other fields
         raise
     _check_version(job_id, job.schema_version)
     return replace(job, spec=shared(job.spec), schema_version=SCHEMA_VERSION)
@@ -56,6 +56,11 @@ def event_from_text(job_id: str, text: str) -> Event:
         return happened
     payload = json.dumps(document.get("payload"))
     return replace(happened, payload=_read(kind, job_id, payload, "payload"))
+
+
+def check_version(job_id: str, text: str) -> None:
+    """Raise DamagedRecord if the text of a job is of a version that this code cannot read."""
+    _check_version(job_id, _version(text))
 
 
 def _check_version(job_id: str, version: int | None) -> None:

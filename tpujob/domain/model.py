@@ -72,10 +72,13 @@ class Cause(StrEnum):
     TPU_BUSY = "TPU_BUSY"
     BAD_HOST = "BAD_HOST"
     NONFINITE = "NONFINITE"
+    OUTPUTS = "OUTPUTS"  #: the program ended with 0, and its outputs could not be saved
     HANG = "HANG"
     CRASH = "CRASH"
+    RESTART = "RESTART"  #: the program asked to be started again
     LOST_CONTACT = "LOST_CONTACT"
     BUDGET = "BUDGET"
+    TIME_LIMIT = "TIME_LIMIT"  #: `max_time` is reached
     CANCELLED = "CANCELLED"
     DEPENDENCY = "DEPENDENCY"  #: the condition on another job cannot be met any more
 
@@ -120,6 +123,11 @@ class Slice:
     role: SliceRole = SliceRole.SERVING
     endpoints: tuple[Endpoint, ...] = ()
     ready_at: float | None = None  #: billing starts here
+    seen_at: float | None = None  #: when a poll first saw it ready; None: at `ready_at`
+    #: when the cloud was first seen to report it as preempted, or as being suspended by the service
+    preempted_at: float | None = None
+    #: its billed time is certain up to here; it was lost after that, while no poll saw it. None: all of it is certain
+    certain_until: float | None = None
     #: time of the first poll that found it absent, if no poll saw its deletion
     missing_since: float | None = None
     #: when the cloud was first seen suspending it; its deletion waits for that (`decide/releasing.py`)
@@ -166,7 +174,10 @@ class Progress:
     loss: float | None = None
     nonfinite: NonfiniteLoss | None = None  #: None: the loss is finite, or unknown
     phase: str = ""
-    checkpoint: int | None = None  #: newest committed step; before `nonfinite.since`
+    #: newest committed step, before `nonfinite.since`; of several hosts: that every host has which saves
+    checkpoint: int | None = None
+    #: a newer one, which only some of these hosts have reported
+    partial_checkpoint: int | None = None
     resumed_from: int | None = None
     first_step: int | None = None  #: first step of this attempt
     #: None: not finite
@@ -239,9 +250,30 @@ class Ignored:
 
 
 @dataclass(frozen=True, slots=True)
+class UnevenStart:
+    """Two hosts of an attempt that began differently: from other steps, or with and without files of `outputs`."""
+
+    ahead: int  #: number of the host
+    step: int | None  #: that it resumed from; 0: the beginning; None: unknown
+    behind: int
+    behind_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Warnings:
+    """What a person should know of an attempt although it continues. `failures/warnings.py` has the sentences."""
+
+    uneven: UnevenStart | None = None
+    left_out: int = 0  #: files of `outputs` that cannot be kept, on all hosts
+    #: folders of `outputs` without a file although there should be one: on all hosts, or on some after a checkpoint
+    empty: tuple[str, ...] = ()
+    partly: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One start of the program on one slice. `outcome` and `cause` do not change once set, but for an attempt that its
-    user or a budget stopped: it may prove to have succeeded before."""
+    user or a limit stopped: it may prove to have succeeded before."""
 
     number: int  #: counts from 1
     slice: str
@@ -260,6 +292,8 @@ class Attempt:
     verdict: Verdict | None = None
     #: None: no failed connection between hosts is known
     unreached: Unreached | None = None
+    #: the program may have been started on a host; False: every report shows that it was not
+    started: bool = True
     resume_before: int = 0  #: it may resume only from a checkpoint before this step; 0: from any
     #: versions of Python, jax, jaxlib and libtpu, the same on all hosts; empty: unchecked
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -269,6 +303,7 @@ class Attempt:
     idle: float | None = None  #: seconds without progress, if it ended in a hang
     watch: Watch | None = None  #: the newest; None: every host has always reported
     ignored: Ignored | None = None  #: the largest stored count; None: every report was accepted
+    warnings: Warnings = Warnings()
     #: `message` with the text of the error, which only the owner may read; empty: no such text
     detail: str = ""
     #: the program failed in the same way on several machines, so that it is the cause
@@ -289,6 +324,7 @@ class End:
     verdict: Verdict | None = None
     unreached: Unreached | None = None
     late: bool = False  #: a time limit passed; no fault was found
+    started: bool = True
     progress: Progress | None = None  #: None: no host has reported progress
     physical: tuple[str, ...] = ()
     idle: float | None = None
@@ -296,6 +332,7 @@ class End:
     detail: str = ""
     everywhere: bool = False
     last_error: Proof | None = None
+    warnings: Warnings | None = None  #: None: no host has reported
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ class Present:
     limit: int | None = None  #: of FAILED: of the quota, in its own unit
     #: the cloud is suspending it; a deletion should wait until that has ended
     suspending: bool = False
+    #: by the cloud's record: when the newest of its nodes was created, or, without nodes, its request; 0: unknown
+    created_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,26 @@ class Maintenance:
 
 
 @dataclass(frozen=True, slots=True)
+class HostOutputs:
+    """The output folders of a host."""
+
+    restored: int  #: files of an earlier attempt that it got
+    left_out: int  #: files that are not kept
+    empty: tuple[str, ...]  #: folders without a file, although there should be one
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLine:
+    """A line of a program's output near its end, or of the stacks of a hang. Fields: `protocol.report.EvidenceLine`."""
+
+    text: str
+    ago: float = 0.0
+    later: int = 0
+    stepped: bool = False
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class HostReport:
     """An agent's report about its attempt, with the report's age by the storage's clock."""
 
@@ -99,6 +121,8 @@ class HostReport:
     maintenance: Maintenance | None = None  #: announced for a later time
     saved_in: float | None = None  #: seconds from the notice to the commit of a newer checkpoint
     progress: Progress = field(default_factory=Progress)
+    checkpoints: tuple[int, ...] = ()  #: the newest committed ones, at most MAX_CHECKPOINTS
+    outputs: HostOutputs | None = None  #: None: none are kept, or they are not restored yet
     idle: float | None = None  #: seconds without progress, by the host's clock
     looks: int = 0  #: number of checks by the agent in that time
     verdict: Verdict | None = None
@@ -107,7 +131,8 @@ class HostReport:
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     last_error: str = ""  #: an error in the last lines of a program that ended with 0
     #: last lines before a failure or a stall; read only when a decision needs them
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[OutputLine, ...] = ()
+    kernel_kills: int = 0  #: processes of the host that the kernel killed for want of memory
     seq: int = 0  #: increases with each report of a host
     proven: str = ""  #: the signed hash of the evidence; or OF_SLICE
 
@@ -150,6 +175,8 @@ class Account:
     at: float
     unpriced: str = ""  #: name of a slice that is billed at an unknown price
     until: float | None = None  #: start of the next period; None: never
+    #: ids of jobs whose records cannot be read: what they have spent is not known
+    unreadable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +284,8 @@ class Observation:
     watch: Watch | None = None  #: to be stored; None: every host reports
     report_every: float = 15.0  #: seconds between two reports of a host
     leaving: frozenset[str] = frozenset()  #: names of slices that were seen being deleted
+    #: when an earlier poll of this process last saw each slice alive: waiting, being created, or in use
+    last_seen: Mapping[str, float] = field(default_factory=dict[str, float])
     #: by `circuits.key`
     circuits: Mapping[str, Circuit] = field(default_factory=dict[str, Circuit])
     prices: PriceList = LIST  #: for the rate of a requested slice

@@ -176,3 +176,12 @@ def number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"
+
+
+def unreadable(jobs: Sequence[str]) -> str:
+    """Return the sentence about jobs whose records cannot be read; empty: there are none."""
+    if not jobs:
+        return ""
+    shown = listed([*jobs[:3], *([f"{len(jobs) - 3} more"] if len(jobs) > 3 else [])])
+    records = f"record of job {shown}" if len(jobs) == 1 else f"records of jobs {shown}"
+    return f"the {records} cannot be read, and a slice may be billed: see `tpujob leaks` and `tpujob fsck`"

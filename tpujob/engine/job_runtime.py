@@ -56,6 +56,8 @@ class JobRuntime:
     hands_on: bool = True
     #: slices that are being deleted, by name
     leaving: set[str] = field(default_factory=set[str])
+    #: when each slice was last seen alive; of one whose readiness is not stored yet: not ready
+    last_seen: dict[str, float] = field(default_factory=dict[str, float])
 
     def meet(self, trouble: str, now: float, *, looking: bool) -> None:
         """Remember the current trouble and since when; empty: it is over. `looking`: it is a trouble with observing."""
@@ -123,3 +125,17 @@ class JobRuntime:
             elif isinstance(seen, Present):
                 self.leaving.discard(name)
         self.leaving &= slices.keys()
+
+    def note_alive(self, job: Job, slices: Mapping[str, SliceSeen], now: float) -> dict[str, float]:
+        """Remember which slices were seen alive now; return when they were last seen alive before."""
+        before = self.last_seen
+        unready = {slice.name for slice in job.slices if slice.ready_at is None}
+        alive = {
+            name: now
+            for name, seen in slices.items()
+            if isinstance(seen, Present)
+            and not (seen.state.lost or seen.state is SliceState.DELETING)
+            and not (seen.state is SliceState.READY and name in unready)
+        }
+        self.last_seen = {name: at for name, at in (before | alive).items() if name in slices}
+        return before

@@ -86,6 +86,7 @@ class Observer:
         reports = self._reports(job, live) if job.state in _REPORTING and job.attempt else ()
         now = self.clock.now()
         live.note_look(slices, reports, now)
+        last_seen = live.note_alive(job, slices, at)
         since = now if live.readable_since is None else live.readable_since
         probed_at = live.probed_at
         silent = self._probe(job, reports, live) if job.state in _REPORTING else {}
@@ -110,6 +111,7 @@ class Observer:
             watch=live.watch(now) if waits else None,
             report_every=self.report_every,
             leaving=frozenset(live.leaving),
+            last_seen=last_seen,
             circuits=self.circuits() if job.state in _ASKING else {},
             prices=self.prices,
             funds=NO_FUNDS if job.state.final else self.funds(job),
@@ -176,7 +178,7 @@ class Observer:
             dead = {host: live.dead.get(host, (now, 0)) for host in quiet - alive}
             live.dead = {host: (since, n + 1) for host, (since, n) in dead.items()}
         since = now - live.probed_at
-        live.abandoned &= {r.host for r in reports if r.phase != Phase.EXITED and r.age >= since}
+        live.abandoned &= {r.host for r in reports if r.phase != Phase.EXITED and r.age > since}
         silences = {host: live.dead[host] for host in quiet & set(live.dead)}
         return {host: Silence(now - since, n) for host, (since, n) in silences.items()}
 
@@ -233,9 +235,8 @@ class Observer:
                 bodies[path] = self.blobs.get(path, end=limits.MAX_BODY, timeout=left)
             except (Transient, Refused, NotFound) as error:
                 log.info("job %s: no evidence from %s: %s", job.id, path, error)
-        key = self.hosts.key(keys.of_attempt(job))
         evidence = {
-            r.host: host_reports.evidence_of(r, bodies[paths[r.host]], key)
+            r.host: host_reports.evidence_of(r, bodies[paths[r.host]])
             for r in witnesses
             if paths.get(r.host) in bodies
         }

@@ -337,7 +337,7 @@ class Queue:
         assert self._jobs is not None
         if self._past is None:
             past = _PastUsage(now)
-            for job in self._store.walk():
+            for job in (*self._store.removed(), *self._store.walk()):
                 if job.id not in self._jobs:
                     past.count(job, now)
             self._past = past

@@ -74,7 +74,7 @@ class Reconciler:
         self.counters = counters or Counters()
         self.owner = owner  #: unique among all backends, ever
         self.changed = changed  #: called after every commit, so that followers look again
-        self.breaker = CircuitBreaker(ports.store)
+        self.breaker = CircuitBreaker(ports.store, ports.clock)
         self.spending = Spending(ports.store, ports.clock, budgets)
         self.groups = Groups(ports.store, ports.clock)
         self.queue = Queue(
@@ -94,7 +94,6 @@ class Reconciler:
             report_every=report_every,
             live=self.observer.live,
             groups=self.groups,
-            spent=self.spending.text_of,
         )
         self.live, self.circuits = self.observer.live, self.breaker.circuits
         self._accused: set[str] = set()  #: what this process has stored already

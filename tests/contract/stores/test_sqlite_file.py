@@ -123,6 +123,28 @@ def test_a_file_of_an_older_version_opens_with_everything(tmp_path: Path, versio
     assert stores[0].create(a_job(), an_event()).id == "000004"
 
 
+def test_an_upgrade_of_jobs_that_could_not_be_read_changes_nothing(tmp_path: Path) -> None:
+    """Neither version would show the jobs afterwards. A damaged record is none of another version."""
+    path = tmp_path / "jobs.db"
+    store = SqliteStore(path)
+    for _ in range(2):
+        store.create(a_job(), an_event())
+    store.close()
+    for statement in ("DROP TABLE removed", "CREATE TABLE spent (a TEXT)"):
+        edit(path, statement)
+    edit(path, f"PRAGMA user_version = {len(SCRIPTS) - 1}")
+    edit(path, "UPDATE jobs SET document = '{' WHERE number = 1")
+    other = "UPDATE jobs SET document = json_set(document, '$.schema_version', ?) WHERE number = 2"
+    edit(path, other, 99)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="job 000002 was written by a newer tpujob") as raised:
+        SqliteStore(path)
+    assert "until its jobs have ended" in raised.value.hint
+    assert path.read_bytes() == before
+    edit(path, other, 9)
+    assert [job.id for job in SqliteStore(path).list()] == ["000002"]
+
+
 def test_an_upgrade_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     SqliteFile(path, SCRIPTS[:1]).close()

@@ -49,7 +49,8 @@ def test_arguments_output_and_exit_code_arrive_as_they_are(
     host: Host, argv: list[str], code: int, log: list[str]
 ) -> None:
     report = host.run(argv)
-    assert (report["exit_code"], report["cause"], report["notice"]) == (code, None, "")
+    cause = "SETUP" if code in (126, 127) else None
+    assert (report["exit_code"], report["cause"], report["notice"]) == (code, cause, "")
     assert host.bucket.log() == log
 
 

@@ -79,7 +79,7 @@ def test_where_a_second_slice_is_refused_the_bad_one_goes_first(stage: Stage, ca
     assert list(stage.cloud.machines) == ["tj-000001-3"]
 
 
-NO_TPU = "RuntimeError: No accelerator found. Did you run your code on all TPU hosts?"
+NO_TPU = "RuntimeError: TPU initialization failed: open of the device timed out"
 
 
 def without_tpu(stage: Stage, job_id: str, attempt: int) -> Job:

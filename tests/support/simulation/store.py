@@ -168,11 +168,11 @@ class SimStore:
         self._trying(second.job.id)
         return self._effect("commit", f"{first.job.id} {second.job.id} {second.event.kind}", do)
 
-    def remove(self, job_id: str, *, lease: Lease | None, spent: str = "") -> None:
+    def remove(self, job_id: str, *, lease: Lease | None, keep: Job | None = None) -> None:
         def do() -> None:
             self._check(job_id)
             self._forget(job_id)
-            self.real.remove(job_id, lease=lease, spent=spent)
+            self.real.remove(job_id, lease=lease, keep=keep)
             self.monitor.removed(job_id)
 
         self._effect("remove", job_id, do)

@@ -84,6 +84,7 @@ def test_sweep(tpujob: Tpujob, api: ScriptedJobs) -> None:
         deleted=[leak_view("tj-000042-1")],
         kept=[leak_view("tj-000043-1", age_s=90.0, job="000043")],
         failed=[],
+        unclear=[],
         keys=["tj-000007-1", "tj-000008-1"],
         unlisted={},
     )

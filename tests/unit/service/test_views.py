@@ -224,7 +224,7 @@ HAD = Slice(
             {"step": 9, "checkpoint": 8, "resumed_from": 3, "ended_at": "1970-01-01T02:46:30.000Z"},
         ),
         (
-            slice_view(job_in(State.RUNNING), HAD, now=NOW),
+            slice_view(HAD, now=NOW),
             SliceView,
             HAD,
             {

@@ -5,7 +5,7 @@
     leases/000042                   the job's newest lease
     keys/<digest>                   the jobs that were created under an idempotency key
     suspects/<digest>  accusations/<digest>  zones/<zone>  counters/jobs
-    spent/000042                    what a removed job has cost
+    removed/000042                  the record of a removed job, reduced to what it has cost
     counters/store                  the identity of the store
 
 The text is one field without an index (`deploy/firestore.indexes.json`). In indexed fields each host of each slice
@@ -215,6 +215,11 @@ def job_fields(job: Job, *, key: str, ops: list[str], token: int) -> Mapping[str
         "token": token,
         "document": _pack(f"the record of job {job.id}", to_text(job)),
     }
+
+
+def removed_put(job: Job) -> Put:
+    packed = _pack(f"the record of job {job.id}", to_text(job))
+    return Put(f"removed/{job.id}", {NUMBER: int(job.id), "document": packed})
 
 
 def parse_job(doc: Doc) -> Job:

@@ -103,6 +103,12 @@ DROP TABLE suspects;
 CREATE TABLE suspects (physical TEXT PRIMARY KEY, document TEXT) WITHOUT ROWID;
 """
 
+#: the records of removed jobs, reduced to what they have cost
+_REMOVED = """
+DROP TABLE spent;
+CREATE TABLE removed (job_id TEXT PRIMARY KEY, document TEXT) WITHOUT ROWID;
+"""
+
 SCRIPTS = (
-    _JOBS, _SUSPECTS, _MEMBERS, _TIMES, _OUTBOX, _ACCUSERS, _STORE, _ONE_OUTBOX, _SPENT, _PROVED
+    _JOBS, _SUSPECTS, _MEMBERS, _TIMES, _OUTBOX, _ACCUSERS, _STORE, _ONE_OUTBOX, _SPENT, _PROVED, _REMOVED
 )  # fmt: skip

@@ -11,7 +11,7 @@ import typer
 from tpujob.cli.backend import connect, note_context
 from tpujob.cli.errors import PROBLEM_FOUND
 from tpujob.cli.options import Json, argument, complete_host, flag, option
-from tpujob.cli.output import note, say, say_json, say_page
+from tpujob.cli.output import get_screen, note, say, say_json, say_page
 from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import clip, clip_middle, wrap, wrap_indented
 from tpujob.domain.text import age, clean, many, rate
@@ -80,21 +80,40 @@ def leaks(as_json: Json = False) -> int:
     swept = connect().leaks()
     leaked = [*swept["deleted"], *swept["kept"]]
     unlisted = swept.get("unlisted", {})
-    if as_json or leaked or not unlisted:
+    unclear = swept["unclear"]
+    if as_json:
+        say_json([*leaked, *unclear])
+    elif leaked or not (unlisted or unclear):
         say_page(leaked, leaks_table, as_json)
+    for slice in unclear:
+        note(clean(unclear_text(slice)))
     for resource, reason in unlisted.items():
         note(f"{clean(resource)} could not be listed: {clean(reason)}")
-    return PROBLEM_FOUND if leaked or unlisted else 0
+    return PROBLEM_FOUND if leaked or unlisted or unclear else 0
 
 
 def sweep(
-    dry_run: Annotated[bool, flag("Print only.", "--dry-run")] = False, as_json: Json = False
+    dry_run: Annotated[bool, flag("Print only.", "--dry-run")] = False,
+    name: Annotated[
+        str,
+        option(
+            "NAME", "Delete this slice alone, also if its job's record cannot be read.", "--slice"
+        ),
+    ] = "",
+    yes: Annotated[bool, flag("Do not ask.", "--yes")] = False,
+    as_json: Json = False,
 ) -> int:
     """Delete slices, requests and keys that no job claims.
 
     In all zones of the context."""
     note_context()
-    swept = connect().sweep(dry_run=dry_run)
+    if name and not yes:
+        if not get_screen().asks:
+            raise BadRequest(f"{name} is deleted without a terminal only with --yes")
+        question = f"Delete {name}? A program that runs on it ends without saving."
+        if not typer.confirm(question, err=True):
+            raise typer.Abort
+    swept = connect().sweep(dry_run=dry_run, slice=name)
     say_page(swept, swept_page, as_json, dry_run=dry_run)
     return PROBLEM_FOUND if swept["failed"] or swept.get("unlisted") else 0
 
@@ -239,10 +258,21 @@ def swept_page(
         names = clean(", ".join(swept["keys"]))
         text = f"Keys that {would or 'were '}removed, of slices that are gone: {names}"
         out += wrap(text, columns)
+    for slice in swept["unclear"]:
+        out += wrap(clean(unclear_text(slice)), columns)
     for resource, reason in swept.get("unlisted", {}).items():
         text = f"{clean(resource)} could not be listed, and was left as it is: {clean(reason)}"
         out += wrap(text, columns)
     return "\n".join(out) or NO_LEAKS
+
+
+def unclear_text(leak: LeakView) -> str:
+    """Return the sentence about a slice of a job whose record cannot be read."""
+    price = "" if leak["usd_per_hour"] is None else f", {rate(leak['usd_per_hour'])}"
+    return (
+        f"slice {leak['name']} in {leak['zone']}{price}: the record of its job {leak['job'] or '?'} cannot be read, so "
+        f"it is neither used nor deleted; `tpujob sweep --slice {leak['name']}` releases it"
+    )
 
 
 def _leak_table(leaks: Sequence[LeakView], columns: int, *, color: bool) -> str:

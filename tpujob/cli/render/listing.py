@@ -10,7 +10,7 @@ from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE, elapsed
 from tpujob.cli.render.table import GAP, Column, space, table
 from tpujob.cli.render.text import clip_middle, wrap
-from tpujob.domain.text import age, clean, count, rate, seconds, usd
+from tpujob.domain.text import age, clean, count, rate, seconds, unreadable, usd
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -77,7 +77,23 @@ def list_page(
     chosen: Sequence[str] = (),
     hints: Sequence[str] = (),
 ) -> str:
-    """Return the page of `tpujob list`: the table, or the meaning of an empty list and `hints` for a first job."""
+    """Return the page of `tpujob list`: the table, or the meaning of an empty list and `hints` for a first job; at last the
+    jobs that cannot be shown."""
+    shown = _list_table(page, request, columns, now, color=color, chosen=chosen, hints=hints)
+    unclear = unreadable(page["unreadable"])
+    return "\n".join([shown, *(wrap(f"warning: {unclear}", columns) if unclear else [])])
+
+
+def _list_table(
+    page: JobPage,
+    request: ListAsked,
+    columns: int,
+    now: float,
+    *,
+    color: bool,
+    chosen: Sequence[str],
+    hints: Sequence[str],
+) -> str:
     if page["rows"] and chosen:
         cells = _cells(page["rows"], chosen, now)
         return table([_CELLS[name][0] for name in chosen], cells, columns, color=color)

@@ -150,6 +150,16 @@ def below_limits(circuits: Circuits) -> dict[str, Circuit]:
     return {name: c for name, c in circuits.items() if c.limit is None}
 
 
+def corrected(circuits: Circuits, now: float) -> Circuits:
+    """Return the circuits, half open if a clock that was ahead has opened them."""
+
+    def until(circuit: Circuit) -> float:
+        longest = retry.LONGEST if circuit.limit is None else RAISED
+        return retry.due_at(circuit.until, now, longest)
+
+    return {name: replace(c, until=until(c)) for name, c in circuits.items()}
+
+
 def recalled(jobs: Iterable[Job]) -> dict[str, Circuit]:
     """Return the circuits as computed from the records: for a backend that has just started."""
     circuits: dict[str, Circuit] = {}

@@ -20,7 +20,9 @@ HOLDS = frozenset(
 #: minimum seconds in RELEASING for which the slice of an ended program may be handed on
 HANDED_WITHIN = 60.0
 #: causes of an end that do not blame the hosts
-_HARMLESS = frozenset({None, Cause.CRASH, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP})
+_HARMLESS = frozenset(
+    {None, Cause.CRASH, Cause.RESTART, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from tpujob.domain.capacity.dependencies import JobEnd, Met, check_edge
 from tpujob.domain.capacity.entries import QueueEntry, Wanted
 from tpujob.domain.capacity.settings import NO_LIMITS, QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage
+from tpujob.domain.failures.retry import due_at
 from tpujob.domain.observations import Circuit, Order, Place, Reason, ReasonKind
 
 #: seconds of waiting after which a job counts as of the next higher band
@@ -317,7 +318,7 @@ class _Walk:
     ) -> tuple[frozenset[str], tuple[Reason, ...]]:
         if entry.group and (full := self._group_full(entry)):
             return _NOTHING, (full,)
-        if self.now < entry.wake:
+        if self.now < due_at(entry.wake, self.now):
             return _NOTHING, (Reason(_K.RETRY, until=entry.wake),)
         ask: list[Wanted] = []
         reasons: list[Reason] = []

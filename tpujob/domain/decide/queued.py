@@ -6,6 +6,7 @@ from tpujob.domain.actions import CreateSlice, Decision
 from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.decide import condemned, copying, spending
 from tpujob.domain.events import Event, EventKind, Finished, SliceReceived, SliceRequested
+from tpujob.domain.failures.retry import due_at
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
 from tpujob.domain.money.budget import Shortage
@@ -40,8 +41,9 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     offers, unpaid = spending.paid_for(job, seen, possible, now)
     if unpaid:
         return _unpaid(job, unpaid, now)
-    if now < job.wake:
-        return Decision(wake_in=job.wake - now)
+    wake = due_at(job.wake, now)
+    if now < wake:
+        return Decision(wake_in=wake - now)
     if place is not None:
         offers = [o for o in offers if circuits.names(o)[0] in place.ask]
     if not offers:

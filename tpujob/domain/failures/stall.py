@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tpujob.domain.failures.evidence import proof
 from tpujob.domain.model import Cause, End, Outcome, Proof
-from tpujob.domain.observations import HostReport, Silence
+from tpujob.domain.observations import HostReport, OutputLine, Silence
 from tpujob.domain.text import duration, list_hosts
 from tpujob.protocol import Phase, StallRule
 from tpujob.protocol.limits import LEFT_BEHIND
@@ -154,15 +154,15 @@ def odd_one(reports: Sequence[HostReport]) -> tuple[int | None, str]:
     return None, ""
 
 
-def _shape(lines: Sequence[str]) -> str:
+def _shape(lines: Sequence[OutputLine]) -> str:
     """Return a stack without the parts that differ from host to host: numbers, addresses."""
-    return "\n".join(re.sub(r"0x[0-9a-f]+|\d+", "#", line.strip()) for line in lines)
+    return "\n".join(re.sub(r"0x[0-9a-f]+|\d+", "#", line.text.strip()) for line in lines)
 
 
 def _stacks(reports: Sequence[HostReport], odd: int | None) -> tuple[Proof, ...]:
     """Return the first lines of each host's stacks, the odd host's first."""
     ordered = sorted(reports, key=lambda r: (r.host != odd, r.host))
-    lines = [proof(r.host, line) for r in ordered for line in r.evidence[:6]]
+    lines = [proof(r.host, line.text) for r in ordered for line in r.evidence[:6]]
     return tuple(lines[:12])
 
 

@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 
 from tpujob.domain.failures import preemption_notice
 from tpujob.domain.failures.evidence import (
+    STOPPED,
     code_of,
     ending,
     error_class,
     is_echo,
     last_error,
+    last_line,
     proofs,
+    shorten,
     sign_of,
 )
 from tpujob.domain.model import Cause, End, Outcome, Proof, Verdict
@@ -38,8 +41,8 @@ CODES: Mapping[int, tuple[Outcome, Cause, str]] = {
     ),
     Exit.INTERRUPTED: (
         Outcome.INTERRUPTED,
-        Cause.PREEMPTED,
-        "asked to stop; the checkpoint is committed",
+        Cause.RESTART,
+        "the program asked to be started again",
     ),
     Exit.CONFIG: (Outcome.FAILED, Cause.BAD_SPEC, "the program refused its configuration"),
 }
@@ -188,24 +191,30 @@ def _verdict(ordered: Sequence[HostReport]) -> Verdict | None:
 
 
 def _explain(ordered: Sequence[HostReport]) -> End:
-    """Return the end of a program that its exit code does not explain. The line that explains it may be on any host."""
+    """Return the end of a program that its exit code does not explain. The line that explains it may be on any host;
+    one that only waited for another host explains nothing if that host ended by itself."""
+    first = ordered[0]
     for report in ordered:
-        match = None if report.error_cause or code_of(report) in CODES else sign_of(report.evidence)
+        waited = report is not first and is_echo(report.evidence)
+        judged = report.error_cause or code_of(report) in CODES or waited
+        match = None if judged else sign_of(report)
         if match:
             sign, lines = match
             code = ending(code_of(report))
             message, detail = f"host {report.host}: {sign.words} ({code})", ""
-            if sign.cause is Cause.SETUP:  # the line names what is missing
-                detail = f"{lines[-1][:100]}; {sign.words} (host {report.host}: {code})"
+            if lines:  # the line names what is missing, or how much memory
+                line = lines[-1 if sign.cause is Cause.PERMISSION else 0]
+                detail = f"{shorten(line)}; {sign.words} (host {report.host}: {code})"
             proof = proofs(report, lines, ordered)
             return End(Outcome.FAILED, sign.cause, report.host, message, proof, detail=detail)
-    first = ordered[0]
     message, detail = f"host {first.host}: {ending(code_of(first))}", ""
     error = last_error(first.evidence)
     if error:
-        detail = f"{error[:100]} ({message})"
+        detail = f"{shorten(error)} ({message})"
         named = error_class(error)
         message = f"{named} ({message})" if named else message
+    elif line := last_line(first.evidence):
+        detail = f"{message}: {shorten(line)}"
     proof = proofs(first, (), ordered)
     return End(Outcome.FAILED, Cause.CRASH, first.host, message, proof, detail=detail)
 
@@ -227,6 +236,8 @@ def _rank(report: HostReport) -> int:
         return 0
     if report.notice and code in CASCADE:  # killed after a notice: its lines prove nothing
         return ECHOED
-    if sign_of(report.evidence):
-        return 0
-    return ECHOED if code in CASCADE or is_echo(report.evidence) else 0
+    if is_echo(report.evidence):
+        return ECHOED
+    error = last_error(report.evidence)
+    failed = sign_of(report) or (error and not STOPPED.search(error))
+    return ECHOED if code in CASCADE and not failed else 0

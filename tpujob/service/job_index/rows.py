@@ -52,7 +52,7 @@ def listed(job: Job) -> IndexedJob:
 
 def _money(job: Job) -> tuple[int | None, tuple[tuple[int, int], ...]]:
     """Return the micro-dollars of the slices that are no longer billed, and rate and beginning of the others."""
-    paid = [slice for slice in job.slices if not free(job, slice)]
+    paid = [slice for slice in job.slices if not free(slice)]
     billed: list[tuple[int, int]] = []
     used = 0
     for slice in paid:

@@ -56,6 +56,7 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
         "environment": None,
         "mounts": [],
         "outputs": [],
+        "shared_outputs": [],
         "created_at": a_job().created_at,
         "stage": [],
         "folders": {},
