@@ -77,8 +77,8 @@ def list_page(
     chosen: Sequence[str] = (),
     hints: Sequence[str] = (),
 ) -> str:
-    """Return the page of `tpujob list`: the table, or the meaning of an empty list and `hints` for a first job; at last the
-    jobs that cannot be shown."""
+    """Return the page of `tpujob list`: the table, or the meaning of an empty list and `hints` for a first job; at last
+    the jobs that cannot be shown."""
     shown = _list_table(page, request, columns, now, color=color, chosen=chosen, hints=hints)
     unclear = unreadable(page["unreadable"])
     return "\n".join([shown, *(wrap(f"warning: {unclear}", columns) if unclear else [])])
