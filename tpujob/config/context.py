@@ -72,7 +72,7 @@ class Budgets(kinds.SpecPart):
 
     project: PeriodBudget | None = None
     users: Annotated[
-        dict[Annotated[str, kinds.text(64)], PeriodBudget], kinds.mapping("users to budgets")
+        dict[Annotated[str, kinds.member], PeriodBudget], kinds.by_member("users to budgets")
     ] = Field(default={})
 
 
@@ -109,8 +109,8 @@ class Context(kinds.SpecPart):
     service_account: Annotated[str, kinds.or_empty(_account)] = ""
     #: service accounts of single users' programs, by the user's e-mail address
     service_accounts: Annotated[
-        dict[Annotated[str, kinds.text(320)], Annotated[str, _account]],
-        kinds.mapping("users to service accounts"),
+        dict[Annotated[str, kinds.member], Annotated[str, _account]],
+        kinds.by_member("users to service accounts"),
     ] = Field(default={})
     #: how hosts are reached: by their external address, by the internal one, or by the tunnel of IAP; `init` writes the
     #: one that `way_in` chooses; files of earlier versions leave it out

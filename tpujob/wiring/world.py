@@ -16,7 +16,7 @@ from tpujob.config.settings import Settings
 from tpujob.errors import BackendGone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from tpujob.adapters.calling import Count
     from tpujob.adapters.cloud_tpu import CloudTpuSlices
@@ -53,6 +53,7 @@ class Adapters:
     notifications: NotificationSettings
     queue: QueueSettings
     budgets: tuple[SharedBudget, ...] = ()
+    accounts: Collection[str] = ()  #: users whose programs have a service account of their own
 
     def close(self) -> None:
         """Close the store and every connection."""
@@ -149,6 +150,7 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
         notifications=current.notifications,
         queue=queue_settings(current.queue),
         budgets=context.budgets(current),
+        accounts=current.service_accounts,
     )
 
 
@@ -166,7 +168,7 @@ def _slices(settings: Settings, context: Context, owner: str, count: Count) -> C
             secure_boot=context.secure_boot,
             tags=context.tags,
             service_account=context.service_account,
-            accounts={name.lower(): own for name, own in context.service_accounts.items()},
+            accounts=context.service_accounts,
             labels=context.labels,
             reservation=context.reservation,
         ),
