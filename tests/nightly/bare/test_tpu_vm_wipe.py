@@ -62,6 +62,10 @@ printf 'root:*:19000::::::\ntpujob:*:19000::::::\n' > /etc/shadow; chmod 600 /et
 printf 'root ALL=(ALL) ALL\ntpujob ALL=(ALL) NOPASSWD: ALL\n' > /etc/sudoers; chmod 440 /etc/sudoers
 printf '127.0.0.1 localhost %s\n' "$(uname -n)" > /etc/hosts
 echo 'Google Compute Engine' > /sys/class/dmi/id/product_name
+printf '#!/bin/sh\n[ "$1" = stop ] && rm "/run/systemd/transient/$3" || printf "cron.service  loaded\\n"' \
+    > /usr/local/bin/systemctl
+chmod 755 /usr/local/bin/systemctl
+mkdir -p /run/systemd/system /run/systemd/transient; echo > /run/systemd/transient/session-1.scope
 mkdir /opt/image; echo x > /opt/image/file; chown -R 1001 /opt/image
 mkdir -p /root/.docker /root/.ssh; echo x > /root/.docker/config.json; echo x > /root/.bashrc
 
@@ -223,9 +227,9 @@ def test_nothing_that_programs_leave_without_a_thought_stays(
     "leave",
     [
         "sudo su - << 'END'\nnohup " + STAYS + "END\n",
-        "sudo su -c \"nohup sh -c 'sleep 600; : leaves' > /dev/null 2>&1 &\"",
+        "sudo su - -c \"nohup sh -c 'sleep 600; : leaves' > /dev/null 2>&1 &\"",
         "sudo env -i PATH=$PATH " + STAYS,
-        "sudo setpriv --reuid 1002 --clear-groups " + STAYS,
+        "sudo env -i PATH=$PATH setpriv --reuid 1002 --clear-groups " + STAYS,
         "sudo env -i sh -c 'trap \"\" TERM; while :; do sleep 1; done; : leaves' > /dev/null 2>&1 &",
         *(
             f"sudo mkdir -p {path}; sudo mount -t tmpfs -o mode=1777 tmpfs {path}; echo mine > {path}/w"
@@ -239,6 +243,7 @@ def test_nothing_that_programs_leave_without_a_thought_stays(
         "sudo sh -c 'echo \"* * * * * x\" > /var/spool/cron/crontabs/root'",
         "sudo sh -c 'mkdir /var/spool/cron/atjobs; echo x > /var/spool/cron/atjobs/a00001'",
         "sudo sh -c 'echo > /var/lib/systemd/linger/tpujob; mkdir /root/.ssh; echo x > /root/.ssh/authorized_keys'",
+        "sudo sh -c 'echo > /run/systemd/transient/run-r1.timer'",
         "sudo install -d -m 1777 /run/screen; mkdir -m 700 /run/screen/S-tpujob; mkfifo /run/screen/S-tpujob/1.x",
         "mkdir ~/.tpujob/agent-weights ~/.tpujob/agent-1234567{8,9}; echo x > ~/.tpujob/agent-12345678/w",
         "echo mine > ~/.tpujob/agent-weights; echo mine > ~/.tpujob/agent-12345678",

@@ -26,6 +26,9 @@ sed "s/^/boot$t/" /proc/sys/kernel/random/boot_id
 sed -E "s/^([^ ]+) ([^ ]+) ([^ ]+) .*/mount$t\2$t\1$t\3/" /proc/self/mounts
 sed -sE "1d; s/^ *([^ ]+) +([^ ]+) .*/ipc$t\1$t\2/" /proc/sysvipc/*
 sed -E "s/^([0-9]+) .*\) ([^ ]+ ){19}([^ ]+) .*/process$t\1$t\3/" /proc/[0-9]*/stat 2> /dev/null || :
+for disk in $(grep -lsvx 0 /sys/block/*/size); do
+    printf 'disk\t%s\t' "${disk%/size}"; cat "${disk%size}loop/backing_file" 2> /dev/null || cat "$disk"
+done
 if [ -d /run/systemd/system ]; then
     for what in list-unit-files 'list-units --all --plain'; do
         systemctl $what --no-legend --no-pager | sed -E "s/^ *([^ ]+).*/unit$t\1/"
@@ -124,6 +127,8 @@ def differences(before: Facts, now: Facts) -> List[str]:
             texts.append("it was restarted")
         elif kind == "mount" and not REMOUNTED.fullmatch(text):
             texts.append("%s is mounted" % path if line in now else "%s is not mounted" % path)
+        elif kind == "disk" and line in now and "\t/var/lib/snapd/snaps/" not in line:
+            texts.append("the disk %s" % path)
         elif kind == "ipc" and line in now:
             texts.append("shared memory, a queue or semaphores with the key %s" % path)
         elif kind == "file" and path not in intact and not REWRITTEN.fullmatch(path):

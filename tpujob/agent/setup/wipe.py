@@ -47,7 +47,13 @@ SPOOLS = (
 )
 #: folders with units that only live until the machine stops
 UNITS = ("/run/systemd/transient", "/run/systemd/system")
-IN_MEMORY = ("tmpfs", "devtmpfs", "overlay")  #: file systems without a device of their own
+IN_MEMORY = (
+    "tmpfs",
+    "devtmpfs",
+    "hugetlbfs",
+    "overlay",
+    "ramfs",
+)  #: file systems without a device of their own
 #: paths that the system itself writes to
 SYSTEM = "/(boot|etc|proc|run|snap|sys|usr|var)/.*"
 #: paths below SYSTEM that only users write to
