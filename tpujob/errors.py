@@ -102,10 +102,19 @@ class Refused(TpujobError):
     exit_code = 73
     http_status = 409
 
-    def __init__(self, message: str, *, cause: str, scope: Scope = "", hint: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        cause: str,
+        scope: Scope = "",
+        limit: int | None = None,
+        hint: str = "",
+    ) -> None:
         super().__init__(message, hint=hint)
         self.cause = cause  #: a value of `domain.model.Cause`
         self.scope: Scope = scope
+        self.limit = limit  #: of the quota, in its own unit; None: unknown
 
 
 class HostKeyChanged(TpujobError):

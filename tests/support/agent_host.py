@@ -136,7 +136,7 @@ class Bucket:
 
     def evidence(self, attempt: int = 1) -> tuple[str, ...]:
         """Return the lines that the agent of host 0 has kept."""
-        return reports.read_evidence(self.body(attempt).evidence)
+        return tuple(line.text for line in reports.read_evidence(self.body(attempt).evidence))
 
     def _ask(self, method: str, where: str, data: bytes | None = None) -> bytes:
         request = urllib.request.Request(self.url + where, data, method=method)
@@ -163,7 +163,7 @@ class Host:
         }
 
     def plan(self, command: str | list[str], *, attempt: int = 1, **changes: Any) -> Path:
-        argv = ["bash", "-c", command] if isinstance(command, str) else command
+        argv = ["bash", "-o", "pipefail", "-c", command] if isinstance(command, str) else command
         both = {"job": JOB, "attempt": attempt, "host": 0, "hosts": 1}
         both["workdir"] = f"gs://shed/jobs/{JOB}"
         context = {"cache": "~/.tpujob/cache", "data": "", "coordinator": "", "fault": ""}

@@ -3,9 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
+from tpujob.agent.upload.evidence import TailLine, pick_lines
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.failures import triage
+from tpujob.domain.host.reports import read_evidence
 from tpujob.domain.model import (
+    Accusation,
     Attempt,
     Cause,
     DesiredState,
@@ -15,6 +18,7 @@ from tpujob.domain.model import (
     Progress,
     Slice,
     SliceRole,
+    Standing,
     State,
 )
 from tpujob.domain.observations import Absent, HostReport, Present, SliceSeen, SliceState, Unknown
@@ -132,8 +136,9 @@ def request(
 
 
 def host(number: int, code: int | None, *lines: str, **fields: Any) -> HostReport:
-    """Return the report of a host whose program has ended."""
-    return report(number, "exited", code, **{"evidence": lines, **fields})
+    """Return the report of a host whose program has ended with these last lines of output."""
+    picked = pick_lines([TailLine(line.encode()) for line in lines])
+    return report(number, "exited", code, **{"evidence": read_evidence(picked), **fields})
 
 
 def end(*reports: HostReport) -> triage.End:
@@ -168,3 +173,10 @@ def a_job(**run: Any) -> Job:
 def curves_in(body: bytes) -> bytes:
     """Return the curves in the body of a report."""
     return body.split(b"\n")[1]
+
+
+def accusation(job: str = "000001", **fields: Any) -> Accusation:
+    """Return what the first attempt of a job, by default, proves against a machine."""
+    about = {"owner": "uid:1", "program": (f"code of {job}",), "zone": "us-central2-b"}
+    found = {"standing": Standing.PROVED, "weight": 2.0, "text": "wrong numbers", "at": NOW}
+    return Accusation(**{"job": job, "attempt": 1, **about, **found, **fields})

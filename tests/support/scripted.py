@@ -139,7 +139,7 @@ def job_view(job_id: str = "000042", **fields: Any) -> JobView:
     """Return a job that runs at step 480 of 600."""
     goes_on = (
         "it succeeds when every host exits with 0; if the slice is preempted, it requests another "
-        "and resumes from its checkpoint"
+        "and resumes from checkpoint 400"
     )
     view = {
         **HARDWARE,
@@ -213,14 +213,18 @@ def cost_row(key: str, **fields: Any) -> CostRowView:
         CostPartView(part="waiting", chip_hours=1.0, list_micros=0),
         CostPartView(part="redone", chip_hours=4 / 3, list_micros=1_228_667),
     ]
-    hours = {"chip_hours": 4.0, "goodput": 8 / 15, "all_chip_hours": 5.0, "parts": parts}
+    hours = {"chip_hours": 4.0, "goodput": 2 / 3, "waited_chip_hours": 1.0, "parts": parts}
     micros = {"list_micros": 3_686_000, "least_micros": 3_686_000}
     return example(CostRowView, {"key": key, "jobs": 1, "slices": 1, **hours, **micros, **fields})
 
 
 def cost_view(**fields: Any) -> CostView:
     view = CostView(
-        at=AT, by="job", rows=[cost_row("000042", name="digits")], total=cost_row("total")
+        at=AT,
+        by="job",
+        rows=[cost_row("000042", name="digits")],
+        total=cost_row("total"),
+        unreadable=[],
     )
     return cast(CostView, view | fields)
 
@@ -294,7 +298,7 @@ class ScriptedJobs:
         self.host_access: HostAccess | None = None
         self.suspects: dict[str, SuspectView] = {}
         self.lab: dict[str, MemberView] = {}
-        self.swept = SweptView(deleted=[], kept=[], failed=[], keys=[], unlisted={})
+        self.swept = SweptView(deleted=[], kept=[], failed=[], keys=[], unclear=[], unlisted={})
         self.broken: list[BrokenView] = []
         self.costs: CostView = cost_view()
         self.spending: list[SpendingView] = []
@@ -369,6 +373,7 @@ class ScriptedJobs:
         begin = int(query.get("after") or 0)
         end = begin + query["limit"] if query.get("limit") else len(matching)
         return JobPage(
+            unreadable=[],
             rows=[job_row(j) for j in matching[begin:end]],
             next=str(end) if end < len(matching) else "",
             first=begin + 1,
@@ -526,7 +531,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "set_channel_secret": lambda it, name, value: None,
     "members": lambda it: [*it.lab.values()],
     "leaks": lambda it: it.swept,
-    "sweep": lambda it, dry_run: it.swept,
+    "sweep": lambda it, dry_run, slice="": it.swept,
     "fsck": lambda it: it.broken,
 }
 

@@ -20,6 +20,7 @@ from tests.support.world import (
     service,
 )
 from tpujob.adapters.sqlite import SqliteStore
+from tpujob.agent.upload.evidence import TailLine, pick_lines
 from tpujob.domain.capacity.settings import ANYTHING
 from tpujob.domain.model import Job, State
 from tpujob.domain.money.shared import SharedBudget
@@ -182,7 +183,7 @@ class Stage:
         assert job.attempt is not None
         path = paths.report_path(job.workdir, job.attempt.number, host)
         metadata = self.bucket.objects[path][1].metadata
-        body = json.dumps({"v": 1, "lines": lines}).encode()
+        body = pick_lines([TailLine(line.encode()) for line in lines])
         self.bucket.put(path, body, metadata=metadata, timeout=1)
 
     def draw(self, job_id: str, series: bytes, *, evidence: bytes = b"") -> bytes:

@@ -17,6 +17,7 @@ from tests.support.callers import ADA
 from tpujob.api import HostAccess
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.copies import Copy, CopyProgress
+from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.domain.money.estimate_shapes import Surroundings
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
@@ -103,6 +104,8 @@ class Cloud:
         self.machines: dict[str, Machine] = {}
         self.users: dict[str, str] = {}  #: for whom slices were asked for, by slice
         self.full: set[str] = set()  #: zones without capacity
+        self.quotas: dict[str, int] = {}  #: by zone: cores that may be held
+        self.cores: dict[str, int] = {}  #: of each slice that was made
         self.queues: set[str] = set()  #: zones in which a request only waits
         self.unlisted: set[str] = (
             set()
@@ -136,6 +139,13 @@ class Cloud:
     ) -> None:
         if slice.zone in self.full:
             raise Refused(f"There is no more capacity in the zone {slice.zone}", cause="STOCKOUT")
+        cores = accelerators.find(slice.type).cores * slice.tpu_slices
+        held = sum(self.cores[m.name] for m in self.machines.values() if m.zone == slice.zone)
+        limit = self.quotas.get(slice.zone)
+        if limit is not None and held + cores > limit:
+            text = f"Quota limit 'TPUV4s' has been exceeded. Limit: {limit} in zone {slice.zone}"
+            raise Refused(text, cause="QUOTA", scope="zone", limit=limit)
+        self.cores[slice.name] = cores
         if self.faults.refuse_create:
             cause, message = self.faults.refuse_create.pop(0)
             raise Refused(message, cause=cause)
@@ -178,6 +188,7 @@ class HostsOfCloud:
         self.starts: list[tuple[int, int]] = []  #: (attempt, host): real starts, not repeats
         self.dead: set[int] = set()  #: hosts that do not answer over SSH
         self.without_agent: frozenset[int] = frozenset()  #: hosts whose agents were killed
+        self.taken_over: list[tuple[int, int]] = []  #: (attempt, host) of programs of killed agents
         self.keys: set[str] = set()  #: slices with keys
         self.asked = 0  #: number of questions to hosts whether they live
 
@@ -199,11 +210,16 @@ class HostsOfCloud:
         attempt = plan.document["attempt"]
         self.bucket.pens[plan.document["workdir"], attempt] = plan.key
         if machine.programs.get(plan.host) == attempt:
+            if plan.host in self.without_agent:  # another agent takes over the program
+                self.without_agent -= {plan.host}
+                self.taken_over.append((attempt, plan.host))
+                self.bucket.report(plan.document["workdir"], attempt, plan.host, phase="running")
             return
         rack = machine.racks[plan.host]
         fields: dict[str, Any] = {"phase": "running", "physical": rack}
         if rack in plan.document["avoid"]:
-            error = f"the physical machine {rack} is suspected of wrong numbers"
+            reason = plan.document["avoid"][rack]
+            error = f"the program is kept off the physical machine {rack}: {reason}"
             fields |= {"phase": "exited", "error": error, "cause": "PREFLIGHT"}
         else:
             machine.programs[plan.host] = attempt

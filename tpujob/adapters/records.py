@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from tpujob.domain.codec import to_text
+from tpujob.domain.codec import job_from_text, to_text
 from tpujob.domain.events import Event
 from tpujob.domain.model import DesiredState, Job
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
@@ -94,6 +94,11 @@ class RecordReader(Generic[R]):
                 self._logged.add((row_id, reason))
                 log.error("%s; it is left out of every list", reason)
         return jobs
+
+
+def kept_job(row: tuple[str, int, str] | Job) -> Job:
+    """Return what is kept of a removed job. It is in no cache, where it would be taken for the job."""
+    return row if isinstance(row, Job) else job_from_text(row[0], row[2])
 
 
 def wake_time(job: Job) -> float | None:

@@ -85,4 +85,4 @@ def emulated_quotas(status: Mapping[str, Any]) -> QuotaOverview:
     zones = [zone["zone"] for zone in status["zones"]]
     # a kind without a quota is limited by the stock alone
     rows = allowances(limits, zones, held=held, closed_kinds=True)
-    return QuotaOverview("the emulator", [{**row, "known": True} for row in rows])
+    return QuotaOverview("the emulator", [{**row, "known": True} for row in rows], complete=True)

@@ -15,7 +15,14 @@ import os
 import sys
 from typing import Any, Generator, cast
 
-from tpujob.agent.attempts import ask_others, can_restart, other_attempts, read_state, stop_others
+from tpujob.agent.attempts import (
+    ask_others,
+    can_restart,
+    other_attempts,
+    read_state,
+    stop_others,
+    was_killed,
+)
 from tpujob.agent.base import (
     Failure,
     LaunchSecrets,
@@ -38,7 +45,8 @@ from tpujob.protocol import check_plan
 
 
 def start(path: str, launch: LaunchSecrets) -> Record:
-    """Start the daemon of the plan's attempt on this host. Safe to repeat: a program never starts twice."""
+    """Start the daemon of the plan's attempt on this host. Safe to repeat: a program never starts twice. If its daemon
+    was killed, another one takes over the program."""
     from tpujob.agent.daemon import spawn
 
     try:
@@ -61,10 +69,12 @@ def start(path: str, launch: LaunchSecrets) -> Record:
         if epoch > latest.get("epoch", 0) or "wiped" in latest:
             write_json(EPOCH, {"epoch": epoch})
         state = read_state(folder)
-        if state and not can_restart(state, folder):
+        earlier = state if state and was_killed(state, folder) else None
+        if state and not earlier and not can_restart(state, folder):
             return {"ok": True, "state": "already", "attempt": attempt, "pid": state["pid"]}
-        pid = spawn(plan, folder, launch)
-    return {"ok": True, "state": "started", "attempt": attempt, "pid": pid}
+        pid = spawn(plan, folder, launch, earlier)
+    word = "already" if earlier else "started"
+    return {"ok": True, "state": word, "attempt": attempt, "pid": pid}
 
 
 def stop(grace: float, discard: bool) -> Record:

@@ -44,10 +44,13 @@ class HostAttempt:
         self.state: AttemptState = {
             "job": plan["job"], "attempt": plan["attempt"], "pid": os.getpid(), "phase": Phase.FETCHING,
             "exit_code": None, "error": "", "cause": None, "late": False, "unreached": None, "signalled": False,
-            "ran": None, "notice": "", "program": False, "stopped": False, "physical": "", "saved_in": None,
-            "verdict": None, "versions": {},
+            "ran": None, "notice": "", "program": False, "launcher": 0, "began": 0.0, "stopped": False, "physical": "",
+            "saved_in": None, "verdict": None, "versions": {}, "kernel_kills": 0, "last_error": "",
         }  # fmt: skip
+        #: the program of a killed agent runs, or has ended since
+        self.takes_over = False
         self.grace: Optional[float] = None  #: seconds to end in, once `stop` was called
+        self.ended_at = 0.0  #: when the program ended, or the steps before it failed
         self.warned = False  #: SIGTERM or a notice arrived
         #: a number was not finite, or `stop --discard` was called: kill the program, discard what it writes from now on
         self.discards = False
@@ -62,6 +65,11 @@ class HostAttempt:
         self.wake = Wake()
         for number in SIGNALS:
             signal.signal(number, self._on_signal)
+
+    def take_over(self, earlier: AttemptState) -> None:
+        """Continue the attempt of a killed agent with its program."""
+        self.takes_over = True
+        self.state = {**earlier, "pid": os.getpid()}
 
     def open(self) -> None:
         """Start the uploads of log and report, and the polling for notices."""
@@ -142,7 +150,9 @@ class HostAttempt:
             self.supervision.poll()
         if self.outputs is not None:
             self.outputs.freeze(self.is_nonfinite())
-            self.progress.confirm(self.outputs.note_checkpoint(self.progress.newest_checkpoint))
+            kept = self.outputs.note_checkpoint(self.progress.newest_checkpoint)
+            self.progress.confirm(kept, self.outputs.lacks)
+            self.reporter.update({"outputs": self.outputs.facts()})
         self._process_notice()
         self.reporter.update({"maintenance": self.notices.upcoming})
         verdict = self.state["verdict"]

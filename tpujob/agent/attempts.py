@@ -32,15 +32,19 @@ class AttemptState(TypedDict):
     late: bool
     unreached: Optional[UnreachedDocument]
     signalled: bool
+    kernel_kills: int
     ran: Optional[float]
     notice: str
     physical: str
     saved_in: Optional[float]
     verdict: Optional[VerdictDocument]
     versions: Dict[str, str]
+    last_error: str
     # for the next command only
     pid: int  #: the daemon's
     program: bool  #: the program was started
+    launcher: int  #: the pid of the program's launcher; 0: unknown
+    began: float  #: monotonic time of the program's start
     stopped: bool  #: `stop` ended the attempt
 
 
@@ -105,6 +109,11 @@ def remove_leftovers(besides: str = "") -> None:
 def has_ended(folder: AttemptFolder) -> bool:
     ended = read_json(folder.state).get("phase") == Phase.EXITED
     return ended or not is_locked(folder.lock)
+
+
+def was_killed(state: AttemptState, folder: AttemptFolder) -> bool:
+    """Return whether the daemon was killed while the program ran, or might have."""
+    return state["program"] and state["phase"] != Phase.EXITED and not is_locked(folder.lock)
 
 
 def can_restart(state: AttemptState, folder: AttemptFolder) -> bool:

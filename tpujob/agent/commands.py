@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import functools
 import os
 import signal
 import subprocess
 import time
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Set, Union
 
+from tpujob.agent import program
 from tpujob.agent.attempt import HostAttempt
+from tpujob.agent.base import remove_file
 from tpujob.agent.folders import on_this_host
 from tpujob.agent.processes import Find, attempt_processes, end_all
 from tpujob.agent.runtimes import Runtime
@@ -20,24 +19,48 @@ from tpujob.protocol import Phase, Plan
 from workloads.contract import OUT, PREFIX, REPLAY, VERDICT
 from workloads.contract.faults import VARIABLE
 
-PIPE = 1024 * 1024  #: bytes of the pipe that buffers a command's output
 STEP_PATIENCE = 3600.0  #: seconds for one command that builds an environment
 
 
 def run_program(attempt: HostAttempt) -> int:
     """Run the program and return its exit code. The record of the start, made first, prevents a second start."""
     attempt.set_phase(Phase.RUNNING)
-    attempt.state["program"] = True
+    for path in (attempt.folder.end, attempt.folder.end + ".error"):
+        remove_file(path)
+    attempt.state.update(program=True, began=time.monotonic())
     attempt.save()
+    _supervise(attempt)
+    variables = dict(_program_variables(attempt), **attempt.secrets)
+    argv, work = attempt.plan["argv"], attempt.folder.work
+    try:
+        return _run(attempt, argv, b"", float("inf"), attempt.runtime, work, variables)
+    finally:
+        attempt.state["ran"] = round(time.monotonic() - attempt.state["began"], 1)
+
+
+def take_over_program(attempt: HostAttempt) -> int:
+    """Supervise the program of a killed agent to its end, which may have been before, and return its exit code. Raises
+    OSError."""
+    left = program.LeftProgram(attempt.folder, attempt.state["launcher"])
+    attempt.set_phase(Phase.RUNNING)
+    attempt.log.note("the agent was killed; this one has taken over the program")
+    supervision = _supervise(attempt)
+    while attempt.progress.look():
+        pass
+    saved = left.rest()
+    if saved is not None:
+        attempt.log.read_pipe(saved, b"", supervision.add_lines).join()
+    environment = _environment(attempt.runtime, _program_variables(attempt))
+    _follow(attempt, left, left.output, b"", attempt.runtime, float("inf"), environment)
+    attempt.state["ran"] = round((left.ended_at or time.monotonic()) - attempt.state["began"], 1)
+    return left.returncode or 0
+
+
+def _supervise(attempt: HostAttempt) -> Supervision:
     attempt.supervision = Supervision(
         attempt.plan, attempt.log, attempt.reporter, attempt.progress, attempt.wake
     )
-    variables = dict(_program_variables(attempt), **attempt.secrets)
-    argv, work = attempt.plan["argv"], attempt.folder.work
-    began = time.monotonic()
-    code = _run(attempt, argv, b"", float("inf"), attempt.runtime, work, variables)
-    attempt.state["ran"] = round(time.monotonic() - began, 1)
-    return code
+    return attempt.supervision
 
 
 def run_before_program(
@@ -111,59 +134,70 @@ def _run(
 ) -> int:
     """Run a command to its end, then end its remaining processes. Return its exit code, or a shell's exit code if it
     cannot be started. After `patience` seconds it is killed. `variables` are added to the host's."""
-    environment = dict(os.environ, **variables)
-    if "PYTHONPATH" not in variables:  # the host's is for programs alone
-        environment.pop("PYTHONPATH", None)
-    runtime.set_variables(environment)
+    environment = _environment(runtime, variables)
     argv = runtime.command(argv, variables, cwd)
+    is_program, output = attempt.supervision is not None, ""
+    if is_program:
+        argv, output = program.launched(argv, attempt.folder), attempt.folder.output
     try:
-        child, output = _start(argv, cwd, environment)
+        child, reader = program.start(argv, cwd, environment, output)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         attempt.log.note("cannot start %s: %s" % (argv[0], reason))
         return 127 if isinstance(error, FileNotFoundError) else 126
-    find = functools.partial(attempt_processes, attempt.folder.path, child.pid)
-    supervision = attempt.supervision  # None before the program
-    if supervision is not None:
-        supervision.follow(find, environment.get("PATH", os.defpath))
-    pump = attempt.log.read_pipe(output, tag, supervision.add_lines if supervision else None)
-    _wait_for(attempt, child, find, runtime, time.monotonic() + patience)
-    end_all(find, 0 if attempt.discards else 2)
-    runtime.clear()
-    pump.join(5)
-    if child.returncode != 0:  # the last lines may have a non-finite number
-        attempt.poll()
-        attempt.note_nonfinite()
+    if is_program:
+        attempt.state["launcher"] = child.pid
+        attempt.save_if_possible()
+    _follow(attempt, child, reader, tag, runtime, time.monotonic() + patience, environment)
     return child.returncode
 
 
-def _start(
-    argv: List[str], cwd: str, environment: Dict[str, str]
-) -> Tuple[subprocess.Popen[bytes], int]:
-    """Return the child, and the read end of its output's pipe. Raises OSError, ValueError."""
-    reader, writer = os.pipe()
-    with contextlib.suppress(OSError):
-        fcntl.fcntl(writer, 1031, PIPE)  # F_SETPIPE_SZ: a burst does not wait for the agent
-    try:
-        child = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=writer,
-            stderr=writer,
-            start_new_session=True,
-        )
-    except (OSError, ValueError):
-        os.close(reader)
-        raise
-    finally:
-        os.close(writer)
-    return child, reader
+def _environment(runtime: Runtime, variables: Dict[str, str]) -> Dict[str, str]:
+    environment = dict(os.environ, **variables)
+    if "PYTHONPATH" not in variables:  # the host's is for programs alone
+        environment.pop("PYTHONPATH", None)
+    runtime.set_variables(environment)
+    return environment
+
+
+Child = Union["subprocess.Popen[bytes]", program.LeftProgram]
+
+
+def _follow(
+    attempt: HostAttempt,
+    child: Child,
+    output: int,
+    tag: bytes,
+    runtime: Runtime,
+    until: float,
+    environment: Dict[str, str],
+) -> None:
+    """Follow a command to its end, then end its remaining processes."""
+    supervision = attempt.supervision  # None before the program
+    launcher: Set[int] = {child.pid} if supervision is not None else set()
+
+    def find() -> Set[int]:
+        return attempt_processes(attempt.folder.path, child.pid) - launcher
+
+    if supervision is not None:
+        supervision.follow(find, environment.get("PATH", os.defpath))
+    pump = attempt.log.read_pipe(output, tag, supervision.add_lines if supervision else None)
+    _wait_for(attempt, child, find, runtime, until)
+    end_all(find, 0 if attempt.discards else 2)
+    runtime.clear()
+    pump.join(5)
+    if supervision is not None:
+        remove_file(attempt.folder.output)
+        error = program.start_error(attempt.folder)
+        if error:  # the reason of the attempt's end
+            attempt.state.update(error=error, cause="SETUP")
+    if child.returncode != 0:  # the last lines may have a non-finite number
+        attempt.poll()
+        attempt.note_nonfinite()
 
 
 def _wait_for(
-    attempt: HostAttempt, child: subprocess.Popen[bytes], find: Find, runtime: Runtime, until: float
+    attempt: HostAttempt, child: Child, find: Find, runtime: Runtime, until: float
 ) -> None:
     """Wait for the child, and signal its processes when the attempt has to stop. After a non-finite number they get no
     SIGTERM, as that would make the program save."""

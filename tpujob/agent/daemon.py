@@ -11,14 +11,15 @@ import traceback
 from typing import List, Optional
 
 from tpujob.agent.attempt import HostAttempt
+from tpujob.agent.attempts import AttemptState
 from tpujob.agent.base import Failure, LaunchSecrets, Stopped, read_json, remove_file, take_lock
-from tpujob.agent.commands import run_program
+from tpujob.agent.commands import run_program, take_over_program
 from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.processes import attempt_processes, end_all, free_devices, kernel_kills
 from tpujob.agent.setup import fetch_bundle, steps, unmount_all
 from tpujob.agent.setup.preflight import invalidate
 from tpujob.agent.storage import StorageError
-from tpujob.agent.upload import OUTPUTS_PATIENCE, first_lines, number, pick_lines
+from tpujob.agent.upload import OUTPUTS_PATIENCE, find_last_error, first_lines, number, pick_lines
 from tpujob.protocol import Phase, Plan, VerdictDocument
 from tpujob.protocol.limits import MAX_VERDICT_TEXT
 from workloads.contract import EVENTS, VERDICT, Exit
@@ -26,15 +27,18 @@ from workloads.contract import EVENTS, VERDICT, Exit
 # Start ---------------------------------------------------------------------------------------------------------------
 
 
-def spawn(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets) -> int:
-    """Start the attempt's daemon, and return its pid once its record is saved. Raises Failure."""
+def spawn(
+    plan: Plan, folder: AttemptFolder, launch: LaunchSecrets, earlier: Optional[AttemptState]
+) -> int:
+    """Start the attempt's daemon, and return its pid once its record is saved. `earlier`: the record of a killed
+    daemon, whose program it takes over. Raises Failure."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         code = 1
         try:
             os.setsid()
             if os.fork() == 0:
-                _run_daemon(plan, folder, launch, writer)
+                _run_daemon(plan, folder, launch, earlier, writer)
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -50,7 +54,13 @@ def spawn(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets) -> int:
     return int(answer)
 
 
-def _run_daemon(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets, answer: int) -> None:
+def _run_daemon(
+    plan: Plan,
+    folder: AttemptFolder,
+    launch: LaunchSecrets,
+    earlier: Optional[AttemptState],
+    answer: int,
+) -> None:
     """Write the pid, or an error, to the pipe `answer`, then run the attempt."""
     try:
         os.makedirs(folder.path, mode=0o700, exist_ok=True)
@@ -60,6 +70,8 @@ def _run_daemon(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets, answer
         if lock is None:
             raise OSError("%s is in use" % folder.path)
         attempt = HostAttempt(plan, folder, launch)
+        if earlier:
+            attempt.take_over(earlier)
         attempt.save()
         os.write(answer, b"%d\n" % os.getpid())
     except OSError as error:
@@ -90,8 +102,10 @@ def run(attempt: HostAttempt) -> None:
     attempt.open()
     kills_before = kernel_kills()
     code = _run_to_exit_code(attempt)
+    attempt.ended_at = time.time()
     killed = kernel_kills() - kills_before
     if killed > 0 and code not in (None, Exit.DONE, Exit.INTERRUPTED) and attempt.grace is None:
+        attempt.state["kernel_kills"] = killed
         attempt.log.note("the kernel killed for want of memory, processes: %d" % killed)
         if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
             attempt.state.update(error="killed for want of memory", cause="OOM_HOST")
@@ -117,6 +131,11 @@ def _run_to_exit_code(attempt: HostAttempt) -> Optional[int]:
 def _run_steps(attempt: HostAttempt) -> int:
     """Run every step up to the program's end, and return its exit code. Raises Failure, Stopped."""
     plan = attempt.plan
+    if attempt.takes_over:
+        attempt.run_aside(lambda: steps.take_lock_of_host(attempt), whole=True)
+        steps.continue_environment(attempt)
+        steps.keep_outputs_from_now_on(attempt, restore=False)
+        return take_over_program(attempt)
     os.makedirs(attempt.folder.out, exist_ok=True)
     attempt.run_aside(lambda: steps.check_machine(attempt))
     attempt.run_aside(lambda: steps.take_over_host(attempt), whole=True)
@@ -124,7 +143,7 @@ def _run_steps(attempt: HostAttempt) -> int:
     steps.prepare_environment(attempt, bundles)
     steps.stage_data(attempt)
     steps.prepare_folder(attempt, bundles)
-    steps.restore_outputs(attempt)
+    steps.keep_outputs_from_now_on(attempt)
     attempt.set_phase(Phase.CLEARING)
     attempt.run_aside(lambda: free_devices(plan["grace"]), whole=True)
     steps.run_preflight(attempt)
@@ -170,6 +189,10 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
         invalidate()
     if attempt.state["error"] and not attempt.state["verdict"]:  # the log has a verdict already
         attempt.log.note(attempt.state["error"])
+    if code == Exit.DONE:
+        attempt.state["last_error"] = find_last_error(
+            [line.tag + line.text for line in attempt.log.tail()]
+        )
     evidence = _evidence(attempt, code)
     has_notice = bool(attempt.state["notice"])
     uploads = [] if has_notice else _start_uploads(attempt, code)
@@ -196,7 +219,8 @@ def _read_verdict(attempt: HostAttempt) -> Optional[VerdictDocument]:
 
 
 def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
-    """Upload the remaining outputs before the host is released. Without a notice, failure makes success a CRASH."""
+    """Upload the remaining outputs before the host is released. Without a notice, failure makes success an end with the
+    cause OUTPUTS."""
     outputs = attempt.outputs
     if outputs is None:
         return
@@ -204,14 +228,18 @@ def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
     has_notice = bool(attempt.state["notice"])
     errors: List[str] = []
     patience = OUTPUTS_AFTER_NOTICE if has_notice else OUTPUTS_PATIENCE
-    thread = threading.Thread(target=lambda: errors.append(outputs.finish(patience)), daemon=True)
+    complete = code in (Exit.DONE, Exit.INTERRUPTED)
+    thread = threading.Thread(
+        target=lambda: errors.append(outputs.finish(patience, complete)), daemon=True
+    )
     thread.start()
     while thread.is_alive():
         attempt.wake.wait(0.2)
         attempt.poll()
     attempt.poll()
     if errors and errors[0] and code == 0 and not has_notice:
-        attempt.state.update(error=errors[0], cause="CRASH")
+        error = "the program ended with 0, but %s" % errors[0]
+        attempt.state.update(error=error, cause="OUTPUTS")
 
 
 def _release_host(attempt: HostAttempt) -> None:
@@ -239,7 +267,10 @@ def _start_uploads(attempt: HostAttempt, code: Optional[int]) -> List[threading.
 
 def _evidence(attempt: HostAttempt, code: Optional[int]) -> bytes:
     """Return the lines of output, or the stacks of a hang, that show why the program ended badly."""
-    lines = b"" if code in (Exit.DONE, Exit.INTERRUPTED) else pick_lines(attempt.log.tail())
+    lines = b""
+    if code not in (Exit.DONE, Exit.INTERRUPTED):
+        stepped, ran = attempt.progress.stepped_at, attempt.state["program"]
+        lines = pick_lines(attempt.log.tail(), attempt.ended_at, stepped, ran=ran)
     if lines and attempt.supervision and attempt.supervision.stacks:
         return first_lines(attempt.supervision.stacks)
     return lines

@@ -43,6 +43,8 @@ class AttemptFolder:
         self.live = os.path.join(path, "live")  #: its daemon's socket for followers
         self.out = os.path.join(path, "out")  #: the files of the contract
         self.work = os.path.join(path, "work")  #: the program's working folder
+        self.output = os.path.join(path, "output")  #: the pipe of the program's output
+        self.end = os.path.join(path, "end")  #: the program's exit code, from its launcher
         self.begun = os.path.join(path, "begun")  #: the position of the log's upload
         self.preflight = os.path.join(path, "preflight")
         self.docker_env = os.path.join(path, "docker.env")  #: a pipe

@@ -12,8 +12,10 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Pattern
 
 from tpujob.agent.base import Note
 from tpujob.protocol import WatchPatterns
+from tpujob.protocol.text import visible
 
-WIDTH = 1000  #: bytes of a line that are searched
+WIDTH = 16 * 1024  #: bytes of a line that are searched
+NARROW = 1000  #: characters of a line for a pattern that is too slow on long lines
 WAITING = 4 * 1024 * 1024  #: bytes that wait for the search; beyond, the oldest are skipped
 BATCH = 100  #: lines that are searched at once
 PATIENCE = 0.25  #: seconds of CPU time for `BATCH` lines; usual patterns take a microsecond a line
@@ -41,6 +43,8 @@ class PatternWatch:
         self._note, self._wake = note, wake
         self._patterns: Dict[str, Pattern[str]] = {}
         self._strikes: Dict[str, int] = collections.Counter()
+        self._widths: Dict[str, int] = {}  #: characters of a line for each pattern
+        self._line = ""  #: the line that is searched
         self._waiting: Deque[bytes] = collections.deque()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -50,6 +54,7 @@ class PatternWatch:
             try:
                 if texts.get(name):
                     self._patterns[name] = re.compile(texts[name])
+                    self._widths[name] = WIDTH
             except (re.error, TypeError, RecursionError, OverflowError) as error:
                 note("watch.%s is not watched for: %s" % (name, error))
         if self._patterns:
@@ -88,7 +93,7 @@ class PatternWatch:
                 self._bytes -= sum(len(line) + 64 for line in batch)
             if not batch:
                 return
-            lines = [line.decode("utf-8", "replace") for line in batch]
+            lines = [visible(line.decode("utf-8", "replace")) for line in batch]
             for name in list(self._patterns):
                 self._search_pattern(name, iter(lines))
 
@@ -97,6 +102,11 @@ class PatternWatch:
             try:
                 return self._run_limited(lambda: self._scan(name, lines))
             except _TooSlow:  # skips this line
+                if len(self._line) > NARROW < self._widths[name]:
+                    self._widths[name] = NARROW
+                    text = "watch.%s takes too long on long lines: only their first %d characters are searched"
+                    self._note(text % (name, NARROW))
+                    continue
                 self._strikes[name] += 1
                 if self._strikes[name] >= STRIKES:
                     del self._patterns[name]
@@ -104,9 +114,9 @@ class PatternWatch:
                     return self._note(text % name)
 
     def _scan(self, name: str, lines: Iterator[str]) -> None:
-        pattern = self._patterns[name]
-        for line in lines:
-            match = pattern.search(line)
+        pattern, width = self._patterns[name], self._widths[name]
+        for self._line in lines:
+            line, match = self._line, pattern.search(self._line, 0, width)
             if match and name == "nonfinite":
                 self.nonfinite = (line.strip(), _step(match))
                 del self._patterns[name]  # once is enough

@@ -49,17 +49,25 @@ def _pids() -> List[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
+def in_attempt(pid: int, folder: str) -> bool:
+    """Return whether the process runs and has the attempt's folder in its environment."""
+    return _marker(folder) in b"\0" + read_proc(pid, "environ")
+
+
+def _marker(folder: str) -> bytes:
+    return b"\0" + OUT.encode() + b"=" + os.fsencode(folder) + b"/"
+
+
 def attempt_processes(folder: str, session: int = 0) -> Set[int]:
     """Return the live processes of an attempt, or of all attempts if `folder` is their parent. These are processes
     with the folder in their environment, processes of the session, and the descendants of both, except this process."""
-    marker = OUT.encode() + b"=" + os.fsencode(folder) + b"/"
+    marker = _marker(folder)
     parents: Dict[int, int] = {}
     pids: Set[int] = set()
     for pid, fields in process_table().items():
         parents[pid] = int(fields[1])
         in_session = session and int(fields[3]) == session
-        environment = b"\0" + read_proc(pid, "environ")
-        if in_session or b"\0" + marker in environment:
+        if in_session or marker in b"\0" + read_proc(pid, "environ"):
             pids.add(pid)
     while True:
         children = {pid for pid, parent in parents.items() if parent in pids} - pids

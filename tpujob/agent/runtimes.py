@@ -24,7 +24,8 @@ class Runtime:
     def command(self, argv: List[str], env: Dict[str, str], cwd: str) -> List[str]:  # noqa: ARG002
         """Return the command line that runs `argv` in this runtime, with variables `env` besides the host's."""
         if argv[0] == "bash" and not shutil.which("bash", path=env.get("PATH")):
-            return ["sh", *argv[1:]]
+            # a plain shell may not know pipefail
+            return ["sh", *(w for w in argv[1:-1] if w not in ("-o", "pipefail")), argv[-1]]
         return argv
 
     send = staticmethod(send)

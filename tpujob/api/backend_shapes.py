@@ -12,7 +12,7 @@ from tpujob.api.shapes import EventView
 class TroubleView(TypedDict):
     """Something that is not as it should be."""
 
-    about: str  #: `store`, `loop` or `notifications`
+    about: str  #: `store`, `records`, `loop` or `notifications`
     text: str
     hint: str  #: what it means for jobs, and what to do
 
@@ -97,7 +97,7 @@ class OpenCircuit(TypedDict):
 
     cause: str  #: STOCKOUT or QUOTA
     place: str  #: a zone, or a region where a quota holds there
-    what: str  #: a type; for a quota, a generation
+    what: str  #: a type; for a quota, a generation and the least chips that are refused
     pricing: str
     refusals: int  #: in a row
     since: str
@@ -166,7 +166,7 @@ class MemberView(TypedDict):
 
 
 class SuspectView(TypedDict):
-    """A suspected machine, as `tpujob hosts` shows it."""
+    """An accused or pinned machine, as `tpujob hosts` shows it."""
 
     physical: str
     zone: str
@@ -175,7 +175,8 @@ class SuspectView(TypedDict):
     #: owners whose own programs are kept off it, as their jobs have met it
     accusers: NotRequired[int]
     pinned: str  #: empty, `good` or `bad`
-    reasons: list[str]
+    reasons: list[str]  #: accusations that count, oldest first
+    open: list[str]  #: accusations that nothing proves, so that they do not count
     updated_at: str
 
 
@@ -197,6 +198,8 @@ class SweptView(TypedDict):
     kept: list[LeakView]  #: so young that a job may just be about to claim it
     failed: list[LeakView]  #: could not be asked to end; `detail` says why
     keys: list[str]  #: names of slices that are gone, whose keys were removed
+    #: neither used nor deleted: the record of the job cannot be read
+    unclear: list[LeakView]
     #: zones (or `keys`) that could not be listed, each with the reason
     unlisted: NotRequired[dict[str, str]]
 

@@ -102,6 +102,9 @@ class SpendingView(TypedDict):
     reserve_micros: int  #: cost of saving and releasing the slices that are held or requested
     micros_per_hour: int  #: just now
     unpriced: str  #: a slice that is billed at an unknown price; empty: there is none
+    unreadable: list[
+        str
+    ]  #: ids of jobs whose records cannot be read: what they have spent is not known
     warned: bool  #: four fifths are used
     used_up: bool  #: its slices are being given back
     reached_at: str | None  #: when that begins, at the present rate; None: nothing is billed
@@ -129,8 +132,8 @@ class CostRowView(TypedDict):
     #: less than `list_micros` while a slice is missing and not yet confirmed to be gone
     least_micros: int
     pay_micros: int  #: without the slices that a grant pays for
-    goodput: float | None  #: the productive part of `all_chip_hours`; None: there was no time
-    all_chip_hours: NotRequired[float]  #: billed or not, waiting included: the sum of the parts
+    goodput: float | None  #: the productive part of `chip_hours`; None: nothing was billed
+    waited_chip_hours: float  #: of waiting for the cloud, which are not billed
     parts: list[CostPartView]
 
 
@@ -163,8 +166,7 @@ class LedgerView(TypedDict):
 
 
 class CostView(TypedDict):
-    """The cost of TPU slices, without storage, traffic and the control plane. Cleaned jobs, and jobs with unreadable
-    records (`fsck` lists them), are not included."""
+    """The cost of TPU slices, without storage, traffic and the control plane; of removed jobs, too."""
 
     at: str
     by: CostGroup
@@ -173,6 +175,7 @@ class CostView(TypedDict):
     #: micro-dollars for copies of data and checkpoints into other regions; in no row, and not in the total
     copies_micros: NotRequired[int]
     emulated: NotRequired[bool]  #: the jobs ran on the emulator: nothing is paid
+    unreadable: list[str]  #: ids of jobs whose records cannot be read: their costs are in no amount
 
 
 class EstimateSaid(TypedDict, total=False):
@@ -251,3 +254,5 @@ class EstimateView(TypedDict):
     budget_micros: NotRequired[int]  #: the job's own budget; missing: it has none
     #: hours of slices that this budget pays, with their release; missing: no budget, or the slices cost it nothing
     budget_hours: NotRequired[float]
+    #: the part of the budget that is kept to save and to release a slice; missing with `budget_hours`
+    budget_reserve_micros: NotRequired[int]

@@ -78,7 +78,7 @@ class HostView(TypedDict):
     error: str
     silent_since: str | None  #: since when it does not answer over SSH either
     physical: str  #: the machine below it; empty: not known
-    suspicion: float | None  #: of wrong numbers; None: the job is not the caller's
+    suspicion: float | None  #: score of its machine; None: the job is not the caller's
     refused: bool  #: programs are kept off that machine
 
 

@@ -281,7 +281,7 @@ class JobsApi(Protocol):
 
     @method("GET", "/hosts", ADMINS, "upkeep")
     def hosts(self) -> list[SuspectView]:
-        """Return the machines that are suspected of wrong numbers, or pinned, the worst first."""
+        """Return the machines that are accused or pinned, the worst first."""
 
     @method("POST", "/hosts/pin", ADMINS, "upkeep", bounds={"verdict": 16})
     def pin_host(self, physical: str, verdict: str) -> SuspectView:
@@ -324,10 +324,11 @@ class JobsApi(Protocol):
     def leaks(self) -> SweptView:
         """Return what `sweep` would do now: slices that no job claims, in every zone that a job of ours ever used."""
 
-    @method("POST", "/sweep", ADMINS, "upkeep", query=("dry_run",), within=LONG)
-    def sweep(self, *, dry_run: bool = False) -> SweptView:
+    @method("POST", "/sweep", ADMINS, "upkeep", query=("dry_run", "slice"), within=LONG)
+    def sweep(self, *, dry_run: bool = False, slice: str = "") -> SweptView:
         """Delete everything that `leaks` lists and that is older than some minutes, and the keys of slices that are
-        gone. `dry_run`: only say so. Safe to repeat. Raises Transient or Refused when no zone can be
+        gone. `dry_run`: only say so. `slice`: delete this one alone, at any age and also if its job's record cannot
+        be read; raises NotFound if a job claims it. Safe to repeat. Raises Transient or Refused when no zone can be
         listed."""
 
     @method("GET", "/fsck", ADMINS, "upkeep", within=LONG)

@@ -54,6 +54,7 @@ class JobRow(JobFacts):
     preemptions: int  #: attempts that ended so
     steps_per_s: float | None
     left_s: float | None
+    last_error: NotRequired[bool]  #: it has succeeded with an error in its last lines
     #: a loss that is not finite, and its budgets of which little is left, in words
     warned: list[str]
     #: of an element: its row of the matrix, the first parameters; as in a `JobView`, not for everyone
@@ -68,6 +69,7 @@ class JobPage(TypedDict):
     first: NotRequired[int]  #: the number of the first row among those that match, from 1
     matching: int  #: jobs that match, on all pages
     total: int  #: all jobs of the backend
+    unreadable: list[str]  #: ids of jobs whose records cannot be read, which are on no page
     #: by state, of those that match everything but `states`, `active` and `recent`
     states: dict[str, int]
     revision: int  #: of the store: what the page shows is at least as new

@@ -42,6 +42,9 @@ class SliceView(TypedDict):
     role: str
     usd_per_hour: float | None
     usd: float | None  #: so far
+    free: NotRequired[bool]  #: the cloud preempted it in its first minute
+    #: the part of `usd` after the last moment that is certain; absent: all of it is certain
+    unsure_usd: NotRequired[float]
     requested_at: str
     ready_at: str | None
     gone_at: str | None
@@ -99,6 +102,7 @@ class AttemptView(TypedDict):
     host: int | None
     message: str
     evidence: list[ProofView]
+    last_error: NotRequired[ProofView | None]  #: in its last lines, although it ended with 0
     physical: list[str]  #: the machines below its hosts, by host; empty where they are not known
     verdict: VerdictView | None  #: of numbers that are not finite
     unreached: NotRequired[UnreachedView | None]
@@ -318,6 +322,7 @@ class JobView(JobFacts):
     usd_copies: NotRequired[float]  #: of all copies that were made for it, by list price
     maintenance: NotRequired[MaintenanceView | None]  #: None: none is announced
     ignored: NotRequired[IgnoredView | None]  #: None: every report was believed
+    warnings: NotRequired[list[str]]  #: of its newest attempt, which continues in spite of them
     topology: str  #: of one of them
     runtime_version: str
     steps_per_s: NotRequired[float | None]  #: as the program says, or as its steps were seen to go

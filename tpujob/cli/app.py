@@ -67,7 +67,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "doctor": Command("doctor", "doctor", "Check that jobs can run, and say what to do where they cannot."),
         "quota": Command("doctor", "quota", "Show limits, use and grants of each type of TPU, by zone."),
         "capacity": Command("overview", "capacity", "Show what jobs hold and wait for, and what the cloud refuses."),
-        "hosts": Command("admin", "hosts", "Show machines that are suspected of wrong numbers; pin them."),
+        "hosts": Command("admin", "hosts", "Show machines that are suspected, and why; pin them."),
         "leaks": Command("admin", "leaks", "List slices in the cloud that no job claims, with age and price."),
         "sweep": Command("admin", "sweep", "Delete slices, requests and keys that no job claims."),
         "fsck": Command("admin", "fsck", "Check every record, its history and the slices in the cloud."),

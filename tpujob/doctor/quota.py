@@ -69,6 +69,7 @@ class QuotaOverview:
     rows: Sequence[AllowanceView]
     others: Sequence[Limit] = ()  #: quotas of Cloud TPU that are not of chips or cores
     notes: Sequence[str] = ()  #: sources that could not be read, and why
+    complete: bool = False  #: what has no row has no limit
 
 
 def unit_of(generation: str) -> Unit:
@@ -90,12 +91,9 @@ def chips(row: AllowanceView) -> int | None:
 
 
 def kind_of(type: str, pricing: str) -> QuotaKind:
-    """Return the quota that a slice of the type counts against. v5e slices of one host counting as serving is inferred
-    (live: usage-held)."""
-    accelerator = accelerators.find(type)
-    generation = accelerators.generation(accelerator.generation)
-    one_host = generation is not None and generation.one_host_quota and accelerator.hosts == 1
-    return QuotaKind(accelerator.generation, pricing, ONE_HOST if one_host else "")
+    """Return the quota that a slice of the type counts against."""
+    one_host = accelerators.has_one_host_quota(type)
+    return QuotaKind(accelerators.find(type).generation, pricing, ONE_HOST if one_host else "")
 
 
 def allowances(

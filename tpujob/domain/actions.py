@@ -126,6 +126,7 @@ class Denied:
     cause: Cause
     error: str
     scope: Scope = ""
+    limit: int | None = None  #: of the quota, in its own unit; None: unknown
 
 
 Result = Done | Copied | Made | NotYet | Denied

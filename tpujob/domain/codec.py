@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from tpujob.domain.events import PAYLOADS, Event
-from tpujob.domain.model import SCHEMA_VERSION, Job, Json, Suspect
+from tpujob.domain.model import SCHEMA_VERSION, Job, Suspect
 from tpujob.domain.notifications.model import Message
 from tpujob.domain.spec.fields import SpecPart
 from tpujob.domain.spec.jobspec import JobSpec
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 OLDEST = 7  #: schema version that is read: that of 0.1.0
 
-Document = dict[str, Json]
 Record = TypeVar("Record")
 
 
@@ -37,17 +36,12 @@ def to_text(record: Job | Event | Suspect | Message) -> str:
     return _adapter(type(record)).dump_json(record, ensure_ascii=True).decode()
 
 
-def to_json(record: Job | Event | Suspect) -> Document:
-    """Return the record as a document of plain JSON types with every field."""
-    return _adapter(type(record)).dump_python(record, mode="json")
-
-
 def job_from_text(job_id: str, text: str) -> Job:
     """Return the job in a text of `to_text`. Raise DamagedRecord, with job and field, if the text is no job."""
     try:
         job = _read(Job, job_id, text)
     except StoreError:
-        _check_version(job_id, _version(text))  # another version may have other fields
+        check_version(job_id, text)  # another version may have other fields
         raise
     _check_version(job_id, job.schema_version)
     return replace(job, spec=shared(job.spec), schema_version=SCHEMA_VERSION)
@@ -62,6 +56,11 @@ def event_from_text(job_id: str, text: str) -> Event:
         return happened
     payload = json.dumps(document.get("payload"))
     return replace(happened, payload=_read(kind, job_id, payload, "payload"))
+
+
+def check_version(job_id: str, text: str) -> None:
+    """Raise DamagedRecord if the text of a job is of a version that this code cannot read."""
+    _check_version(job_id, _version(text))
 
 
 def _check_version(job_id: str, version: int | None) -> None:
@@ -85,9 +84,9 @@ def _version(text: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def suspect_from_json(document: Document) -> Suspect:
-    """Return the suspect in a document of `to_json`. Raise DamagedRecord, with the field, if it is none."""
-    return _read(Suspect, "", json.dumps(document))
+def suspect_from_text(text: str) -> Suspect:
+    """Return the suspect in a text of `to_text`. Raise DamagedRecord, with the field, if it is none."""
+    return _read(Suspect, "", text)
 
 
 def message_from_text(text: str) -> Message:

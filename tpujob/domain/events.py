@@ -16,6 +16,7 @@ from tpujob.domain.model import (
     Progress,
     Slice,
     State,
+    Warnings,
     Watch,
 )
 from tpujob.errors import Scope
@@ -37,6 +38,7 @@ class EventKind(StrEnum):
     LOSS_FINITE = "loss_finite"  #: again
     WATCHED = "watched"  #: some hosts do not report
     REPORTS_IGNORED = "reports_ignored"  #: others write in the place of its hosts' reports
+    WARNED = "warned"  #: of its outputs, or of hosts that began differently
     SLICE_MISSING = "slice_missing"  #: one poll found it absent; a second one decides
     SLICE_FOUND = "slice_found"
     ATTEMPT_ENDED = "attempt_ended"  #: and the slice is released
@@ -51,6 +53,9 @@ class EventKind(StrEnum):
     SLICE_SUSPENDING = "slice_suspending"
     DELETE_ASKED = "delete_asked"
     SLICE_GONE = "slice_gone"
+    SLICE_PREEMPTED = "slice_preempted"  #: the cloud reports it
+    #: the cloud shows that a slice without a program was ready
+    SLICE_BILLED = "slice_billed"
     SLICE_HANDED_ON = "slice_handed_on"  #: to another job
     SLICE_KEPT = "slice_kept"  #: its program has ended; another job may get the slice
     SLICE_RECEIVED = "slice_received"  #: from another job, ready
@@ -116,11 +121,13 @@ class SliceRequested:
     usd_per_hour: float | None
     bucket: str = ""
     provider: str = CLOUD_TPU
+    tpu_slices: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class SliceReady:
     endpoints: tuple[Endpoint, ...]
+    ready_at: float | None = None  #: None: the event's own time
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +144,11 @@ class SliceReceived:
 
 @dataclass(frozen=True, slots=True)
 class AboutSlice:
-    """The slice that an event without further fields is about."""
+    """The slice that an event is about, with bounds of its billed time: `Slice.ready_at` and `Slice.certain_until`."""
 
     slice: str
+    ready_at: float | None = None  #: None: as it is stored
+    certain_until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +167,11 @@ class Progressed:
 @dataclass(frozen=True, slots=True)
 class Watched:
     watch: Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    warnings: Warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +200,7 @@ class SliceHeld:
     hold_until: float
     end: End | None  #: None: the slice was held before a program ran on it
     endpoints: tuple[Endpoint, ...] = ()  #: of a slice that became ready just now
+    ready_at: float | None = None  #: as in `SliceReady`
     #: state after the release, if the slice is released once the program stops
     then: State | None = None
 
@@ -202,6 +217,7 @@ class ReleaseStarted:
     budget: str = ""
     refused: Cause | None = None  #: cause with which the request was refused
     scope: Scope = ""  #: of the refusal
+    limit: int | None = None  #: of the quota, in its own unit; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +271,7 @@ Payload = (
     | Progressed
     | Watched
     | ReportsIgnored
+    | Warned
     | AttemptEnded
     | AttemptRepeated
     | SliceHeld
@@ -283,9 +300,12 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.LOSS_FINITE: Progressed,
     EventKind.WATCHED: Watched,
     EventKind.REPORTS_IGNORED: ReportsIgnored,
+    EventKind.WARNED: Warned,
     EventKind.SLICE_MISSING: AboutSlice,
     EventKind.SLICE_FOUND: AboutSlice,
     EventKind.SLICE_SUSPENDING: AboutSlice,
+    EventKind.SLICE_PREEMPTED: AboutSlice,
+    EventKind.SLICE_BILLED: AboutSlice,
     EventKind.ATTEMPT_ENDED: AttemptEnded,
     EventKind.ATTEMPT_RETRIED: AttemptRepeated,
     EventKind.ATTEMPT_CONDEMNED: AttemptRepeated,

@@ -37,8 +37,10 @@ from tpujob.domain.events import (
     SliceReady,
     SliceReceived,
     SliceRequested,
+    Warned,
     Watched,
 )
+from tpujob.domain.failures.starts import OVERTAKEN
 from tpujob.domain.model import (
     REFUSALS,
     Attempt,
@@ -74,6 +76,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     (_S.RUNNING, _E.LOSS_NONFINITE): _S.RUNNING,
     (_S.RUNNING, _E.LOSS_FINITE): _S.RUNNING,
     **{(s, kind): s for s in _WITH_PROGRAM for kind in (_E.WATCHED, _E.REPORTS_IGNORED)},
+    (_S.RUNNING, _E.WARNED): _S.RUNNING,
     **{(s, _E.ATTEMPT_ENDED): _S.RELEASING for s in (*_WITH_PROGRAM, _S.HOLDING)},
     **{(s, _E.ATTEMPT_RETRIED): _S.PREPARING for s in _WITH_PROGRAM},
     **{(s, _E.ATTEMPT_CONDEMNED): _S.QUEUED for s in _WITH_PROGRAM},
@@ -83,6 +86,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     (_S.HOLDING, _E.RESUMED): _S.PREPARING,
     **{(s, _E.SLICE_MISSING): s for s in _LIVE},
     **{(s, _E.SLICE_FOUND): s for s in _LIVE},
+    **{(s, kind): s for s in _LIVE for kind in (_E.SLICE_PREEMPTED, _E.SLICE_BILLED)},
     **{(s, _E.RELEASE_STARTED): _S.RELEASING for s in (_S.PROVISIONING, _S.HOLDING)},
     # outside of RELEASING: of a condemned slice
     **{(s, _E.SLICE_SUSPENDING): s for s in _LIVE},
@@ -162,9 +166,12 @@ _QUIET = frozenset(
         _E.LOSS_FINITE,
         _E.WATCHED,
         _E.REPORTS_IGNORED,
+        _E.WARNED,
         _E.CONDEMNED_STOPPED,
         _E.DELETE_ASKED,
         _E.SLICE_GONE,
+        _E.SLICE_PREEMPTED,
+        _E.SLICE_BILLED,
         _E.CLEAN_REQUESTED,
         _E.BUDGET_WARNED,
         _E.BUDGET_CHANGED,
@@ -189,17 +196,18 @@ def _folded(job: Job, event: Event) -> Job:
         case CopyRefused(id, cause, error):
             return _change_copy(job, id, refused=cause.value, error=error)
         case SliceRequested() as asked:
-            fresh = Slice(requested_at=at, tpu_slices=job.tpu_slices, **_fields(asked))
+            fresh = Slice(requested_at=at, **_fields(asked))
             return _with_slice(job, fresh)
-        case SliceReady(endpoints):
-            return _slice_ready(job, at, endpoints)
+        case SliceReady(endpoints, ready_at):
+            ready = _with_endpoints(job, at, ready_at, endpoints)
+            return _new_attempt(replace(ready, spent=_after_waiting(job)), at)
         case SliceHandedOn(name, to):
             return _change_slice(job, name, gone_at=at, handed_to=to)
         case SliceReceived(slice):
             received = replace(_with_slice(job, slice), wake=at, spent=_after_waiting(job))
             return _new_attempt(received, at)
-        case AboutSlice(name):
-            return _change_slice(job, name, **_about_slice(event.kind, at))
+        case AboutSlice() as about:
+            return _change_slice(job, about.slice, **_about_slice(event.kind, about, at))
         case AttemptRunning(versions, running_at):
             since = at if running_at is None else running_at
             return _change_attempt(job, running_at=since, versions=versions)
@@ -211,21 +219,25 @@ def _folded(job: Job, event: Event) -> Job:
             return _change_attempt(job, watch=watch)
         case ReportsIgnored(ignored):
             return _change_attempt(job, ignored=ignored)
+        case Warned(warnings):
+            return _change_attempt(job, warnings=warnings)
         case AttemptEnded(end, then, budget):
             return _leaving(_end_attempt(job, at, end), then, end.cause, budget, reason)
         case AttemptRepeated(end, delay, budget):
             ended = replace(_take_retry(_end_attempt(job, at, end), budget), wake=at + delay)
             retried = event.kind is _E.ATTEMPT_RETRIED
             return _new_attempt(ended, at) if retried else _condemned(ended, at, reason)
-        case SliceHeld(until, end, endpoints, then):
-            held = _end_attempt(job, at, end) if end else _with_endpoints(job, at, endpoints)
+        case SliceHeld(until, end, endpoints, ready_at, then):
+            seen = job if end else _with_endpoints(job, at, ready_at, endpoints)
+            held = _end_attempt(job, at, end) if end else seen
             cause = end.cause if end and then is State.FAILED else held.cause
             return replace(held, hold_until=until, stopped=end is None, then=then, cause=cause)
         case SliceKept(until):
             return replace(job, hold_until=until)
-        case ReleaseStarted(then, cause, budget, refused, scope):
-            refusal = {"refused": refused, "refused_scope": scope} if refused else {}
-            return _leaving(_change_serving(job, **refusal), then, cause, budget, reason)
+        case ReleaseStarted(then, cause, budget, refused, scope, limit):
+            refused_as = {"refused": refused, "refused_scope": scope, "refused_limit": limit}
+            refused_job = _change_serving(job, **refused_as) if refused else job
+            return _leaving(refused_job, then, cause, budget, reason)
         case Requeued(delay):
             return replace(job, wake=at + delay, then=None, cause=None, hold_until=None)
         case Finished(cause):
@@ -280,11 +292,15 @@ _OUTCOMES: Mapping[EventKind, Outcome] = {
 }
 
 
-def _about_slice(kind: EventKind, at: float) -> dict[str, Any]:
+def _about_slice(kind: EventKind, about: AboutSlice, at: float) -> dict[str, Any]:
     """Return the fields of the slice's record that the event changes."""
+    certain = {"certain_until": about.certain_until}
+    billed = certain if about.ready_at is None else {**certain, "ready_at": about.ready_at}
     return {
-        _E.SLICE_MISSING: {"missing_since": at},
-        _E.SLICE_FOUND: {"missing_since": None},
+        _E.SLICE_MISSING: {"missing_since": at, **certain},
+        _E.SLICE_FOUND: {"missing_since": None, **certain},
+        _E.SLICE_PREEMPTED: {"preempted_at": at, **billed},
+        _E.SLICE_BILLED: billed,
         _E.CONDEMNED_STOPPED: {"stopped": True},
         _E.SLICE_SUSPENDING: {"suspending_since": at},
         _E.DELETE_ASKED: {"delete_asked_at": at},
@@ -305,13 +321,12 @@ def _after_waiting(job: Job) -> Mapping[str, int]:
     return {k: v for k, v in job.spent.items() if k not in ("stockouts", "quota")}
 
 
-def _slice_ready(job: Job, at: float, endpoints: tuple[Endpoint, ...]) -> Job:
-    ready = replace(_with_endpoints(job, at, endpoints), spent=_after_waiting(job))
-    return _new_attempt(ready, at)
-
-
-def _with_endpoints(job: Job, at: float, endpoints: tuple[Endpoint, ...]) -> Job:
-    return _change_serving(job, endpoints=endpoints, ready_at=at, in_queue=False)
+def _with_endpoints(
+    job: Job, at: float, ready_at: float | None, endpoints: tuple[Endpoint, ...]
+) -> Job:
+    since = at if ready_at is None else ready_at
+    seen = None if since == at else at
+    return _change_serving(job, endpoints=endpoints, ready_at=since, seen_at=seen, in_queue=False)
 
 
 def _condemned(job: Job, at: float, reason: str) -> Job:
@@ -375,10 +390,6 @@ def _change_attempt(job: Job, **changes: Any) -> Job:
     return replace(job, attempts=(*earlier, replace(last, **changes)))
 
 
-#: causes for which a program is stopped; it may have succeeded before that
-OVERTAKEN = (Cause.CANCELLED, Cause.BUDGET)
-
-
 def may_end(attempt: Attempt, outcome: Outcome | None) -> bool:
     """Return whether the outcome may be set: a set one stays, unless the program had succeeded before its stop."""
     late_success = outcome is Outcome.SUCCEEDED and attempt.cause in OVERTAKEN
@@ -402,8 +413,12 @@ def _end_attempt(job: Job, at: float, end: End) -> Job:
         physical=end.physical,
         verdict=end.verdict,
         unreached=end.unreached,
+        started=end.started,
         idle=end.idle,
         detail=end.detail,
+        everywhere=end.everywhere,
+        last_error=end.last_error,
+        warnings=end.warnings or job.attempt.warnings,
     )
 
 

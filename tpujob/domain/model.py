@@ -72,10 +72,13 @@ class Cause(StrEnum):
     TPU_BUSY = "TPU_BUSY"
     BAD_HOST = "BAD_HOST"
     NONFINITE = "NONFINITE"
+    OUTPUTS = "OUTPUTS"  #: the program ended with 0, and its outputs could not be saved
     HANG = "HANG"
     CRASH = "CRASH"
+    RESTART = "RESTART"  #: the program asked to be started again
     LOST_CONTACT = "LOST_CONTACT"
     BUDGET = "BUDGET"
+    TIME_LIMIT = "TIME_LIMIT"  #: `max_time` is reached
     CANCELLED = "CANCELLED"
     DEPENDENCY = "DEPENDENCY"  #: the condition on another job cannot be met any more
 
@@ -120,6 +123,11 @@ class Slice:
     role: SliceRole = SliceRole.SERVING
     endpoints: tuple[Endpoint, ...] = ()
     ready_at: float | None = None  #: billing starts here
+    seen_at: float | None = None  #: when a poll first saw it ready; None: at `ready_at`
+    #: when the cloud was first seen to report it as preempted, or as being suspended by the service
+    preempted_at: float | None = None
+    #: its billed time is certain up to here; it was lost after that, while no poll saw it. None: all of it is certain
+    certain_until: float | None = None
     #: time of the first poll that found it absent, if no poll saw its deletion
     missing_since: float | None = None
     #: when the cloud was first seen suspending it; its deletion waits for that (`decide/releasing.py`)
@@ -130,6 +138,7 @@ class Slice:
     gone_at: float | None = None  #: confirmed gone; billing ends here
     refused: Cause | None = None  #: cause with which the cloud refused the request
     refused_scope: Scope = ""  #: scope of that refusal
+    refused_limit: int | None = None  #: of the quota, in its own unit; None: unknown
     condemned_at: float | None = None
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
     tpu_slices: int = 1  #: number of TPU slices; more than one: Multislice
@@ -165,7 +174,10 @@ class Progress:
     loss: float | None = None
     nonfinite: NonfiniteLoss | None = None  #: None: the loss is finite, or unknown
     phase: str = ""
-    checkpoint: int | None = None  #: newest committed step; before `nonfinite.since`
+    #: newest committed step, before `nonfinite.since`; of several hosts: that every host has which saves
+    checkpoint: int | None = None
+    #: a newer one, which only some of these hosts have reported
+    partial_checkpoint: int | None = None
     resumed_from: int | None = None
     first_step: int | None = None  #: first step of this attempt
     #: None: not finite
@@ -238,9 +250,30 @@ class Ignored:
 
 
 @dataclass(frozen=True, slots=True)
+class UnevenStart:
+    """Two hosts of an attempt that began differently: from other steps, or with and without files of `outputs`."""
+
+    ahead: int  #: number of the host
+    step: int | None  #: that it resumed from; 0: the beginning; None: unknown
+    behind: int
+    behind_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Warnings:
+    """What a person should know of an attempt although it continues. `failures/warnings.py` has the sentences."""
+
+    uneven: UnevenStart | None = None
+    left_out: int = 0  #: files of `outputs` that cannot be kept, on all hosts
+    #: folders of `outputs` without a file although there should be one: on all hosts, or on some after a checkpoint
+    empty: tuple[str, ...] = ()
+    partly: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One start of the program on one slice. `outcome` and `cause` do not change once set, but for an attempt that its
-    user or a budget stopped: it may prove to have succeeded before."""
+    user or a limit stopped: it may prove to have succeeded before."""
 
     number: int  #: counts from 1
     slice: str
@@ -259,6 +292,8 @@ class Attempt:
     verdict: Verdict | None = None
     #: None: no failed connection between hosts is known
     unreached: Unreached | None = None
+    #: the program may have been started on a host; False: every report shows that it was not
+    started: bool = True
     resume_before: int = 0  #: it may resume only from a checkpoint before this step; 0: from any
     #: versions of Python, jax, jaxlib and libtpu, the same on all hosts; empty: unchecked
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -268,8 +303,13 @@ class Attempt:
     idle: float | None = None  #: seconds without progress, if it ended in a hang
     watch: Watch | None = None  #: the newest; None: every host has always reported
     ignored: Ignored | None = None  #: the largest stored count; None: every report was accepted
+    warnings: Warnings = Warnings()
     #: `message` with the text of the error, which only the owner may read; empty: no such text
     detail: str = ""
+    #: the program failed in the same way on several machines, so that it is the cause
+    everywhere: bool = False
+    #: an error in the last lines of a program that ended with 0; None: there is none
+    last_error: Proof | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,11 +324,15 @@ class End:
     verdict: Verdict | None = None
     unreached: Unreached | None = None
     late: bool = False  #: a time limit passed; no fault was found
+    started: bool = True
     progress: Progress | None = None  #: None: no host has reported progress
     physical: tuple[str, ...] = ()
     idle: float | None = None
     running_at: float | None = None  #: None: stored already, or the program did not run
     detail: str = ""
+    everywhere: bool = False
+    last_error: Proof | None = None
+    warnings: Warnings | None = None  #: None: no host has reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,15 +498,41 @@ class Job:
         return tuple(s for s in self.slices if s.role is SliceRole.CONDEMNED and s.gone_at is None)
 
 
+class Standing(StrEnum):
+    """Whether an accusation counts."""
+
+    OPEN = "open"  #: nothing contradicts it, and nothing proves it
+    PROVED = "proved"  #: by wrong numbers of the device, or as the same program went on elsewhere
+    REFUTED = "refuted"  #: the program fails in the same way on other machines
+
+
+@dataclass(frozen=True, slots=True)
+class Accusation:
+    """What an attempt holds against the machine of a host."""
+
+    job: str
+    attempt: int
+    owner: str
+    #: names of the program's code: programs of one owner that share a name count as the same
+    program: tuple[str, ...]
+    zone: str  #: of the machine
+    standing: Standing
+    weight: float
+    text: str  #: what was seen, in one line
+    at: float
+
+    @property
+    def op_id(self) -> str:
+        return f"{self.job}:{self.attempt}:{self.standing}"
+
+
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A physical machine that is suspected of wrong numbers."""
+    """A physical machine that is accused, or pinned by a person."""
 
     physical: str
     zone: str
-    score: float  #: at `updated_at`; it decays (`domain/failures/host_reputation.py`)
     updated_at: float
-    pinned: Literal["", "good", "bad"] = ""  #: set by a person; overrides the score
-    reasons: tuple[str, ...] = ()  #: oldest first
-    #: part of the score by owner of the accusing jobs; empty: an old record
-    owners: Mapping[str, float] = field(default_factory=dict[str, float])
+    pinned: Literal["", "good", "bad"] = ""  #: set by a person; overrides the accusations
+    #: one of an attempt, oldest first; `domain/failures/host_reputation.py` says which of them count
+    accusations: tuple[Accusation, ...] = ()

@@ -48,8 +48,11 @@ class Present:
     detail: str = ""  #: the cloud's text
     cause: Cause | None = None  #: of FAILED
     scope: Scope = ""  #: of FAILED
+    limit: int | None = None  #: of FAILED: of the quota, in its own unit
     #: the cloud is suspending it; a deletion should wait until that has ended
     suspending: bool = False
+    #: by the cloud's record: when the newest of its nodes was created, or, without nodes, its request; 0: unknown
+    created_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,26 @@ class Maintenance:
 
 
 @dataclass(frozen=True, slots=True)
+class HostOutputs:
+    """The output folders of a host."""
+
+    restored: int  #: files of an earlier attempt that it got
+    left_out: int  #: files that are not kept
+    empty: tuple[str, ...]  #: folders without a file, although there should be one
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLine:
+    """A line of a program's output near its end, or of the stacks of a hang. Fields: `protocol.report.EvidenceLine`."""
+
+    text: str
+    ago: float = 0.0
+    later: int = 0
+    stepped: bool = False
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class HostReport:
     """An agent's report about its attempt, with the report's age by the storage's clock."""
 
@@ -98,14 +121,18 @@ class HostReport:
     maintenance: Maintenance | None = None  #: announced for a later time
     saved_in: float | None = None  #: seconds from the notice to the commit of a newer checkpoint
     progress: Progress = field(default_factory=Progress)
+    checkpoints: tuple[int, ...] = ()  #: the newest committed ones, at most MAX_CHECKPOINTS
+    outputs: HostOutputs | None = None  #: None: none are kept, or they are not restored yet
     idle: float | None = None  #: seconds without progress, by the host's clock
     looks: int = 0  #: number of checks by the agent in that time
     verdict: Verdict | None = None
     physical: str = ""  #: the physical machine; empty: unknown
     #: versions by name: python, jax, jaxlib, libtpu
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
+    last_error: str = ""  #: an error in the last lines of a program that ended with 0
     #: last lines before a failure or a stall; read only when a decision needs them
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[OutputLine, ...] = ()
+    kernel_kills: int = 0  #: processes of the host that the kernel killed for want of memory
     seq: int = 0  #: increases with each report of a host
     proven: str = ""  #: the signed hash of the evidence; or OF_SLICE
 
@@ -120,14 +147,19 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """A refused offer: no job requests it before `until`; after that, one job at a time."""
+    """A refused offer: no job requests so much of it, or more, before `until`; after that, one job at a time."""
 
+    pool: str  #: what the refused request would have taken up, by `circuits.names`
     cause: Cause  #: STOCKOUT or QUOTA
     refusals: int  #: in a row
     since: float  #: time of the first refusal
     until: float
     opened_at: float = 0.0  #: time of the last refusal
     asked_at: float = 0.0  #: time of the last request while half open
+    chips: int = 0  #: of the least request that it concerns
+    what: str = ""  #: the newest refused request: `v4-64 spot in us-central2-b`
+    #: chips of the quota that the cloud named, if the circuit is of what exceeds it; else None
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +175,8 @@ class Account:
     at: float
     unpriced: str = ""  #: name of a slice that is billed at an unknown price
     until: float | None = None  #: start of the next period; None: never
+    #: ids of jobs whose records cannot be read: what they have spent is not known
+    unreadable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +205,8 @@ class ReasonKind(StrEnum):
     RESERVED = "reserved"  #: the quota is kept free for a job that needs more of it
     ORDER = "order"  #: other jobs come first
     REQUESTED = "requested"  #: requests of other jobs wait in the cloud's queue
-    REFUSED = "refused"  #: the cloud refused its offers recently
+    REFUSED = "refused"  #: the cloud refused as much of its offer recently, or less
+    TOO_BIG = "too_big"  #: it needs more chips than the project's quota has
     HANDED_ON = "handed_on"  #: it receives the slice of a job whose program has ended
 
 
@@ -189,8 +224,9 @@ class Reason:
     count: int = 0  #: number of those jobs, or the used part of the limit
     limit: int = 0
     what: str = ""  #: the type, quota pool, person or condition
-    how: str = ""  #: end of the other job of a dependency
+    how: str = ""  #: end of the other job of a dependency, or cause of a refusal
     until: float | None = None
+    since: float | None = None  #: time of the first refusal, or when a limit was learned
 
 
 class Order(NamedTuple):
@@ -241,11 +277,15 @@ class Observation:
     #: seconds since every host had accepted the start of the attempt; None: unknown
     launched_for: float | None = None
     silent: Mapping[int, Silence] = field(default_factory=dict[int, Silence])  #: over SSH, by host
+    #: seconds since silent hosts last answered over SSH, by host
+    answered: Mapping[int, float] = field(default_factory=dict[int, float])
     #: silent hosts that answer SSH and have lost their agents
     abandoned: frozenset[int] = frozenset()
     watch: Watch | None = None  #: to be stored; None: every host reports
     report_every: float = 15.0  #: seconds between two reports of a host
     leaving: frozenset[str] = frozenset()  #: names of slices that were seen being deleted
+    #: when an earlier poll of this process last saw each slice alive: waiting, being created, or in use
+    last_seen: Mapping[str, float] = field(default_factory=dict[str, float])
     #: by `circuits.key`
     circuits: Mapping[str, Circuit] = field(default_factory=dict[str, Circuit])
     prices: PriceList = LIST  #: for the rate of a requested slice

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tpujob.domain.model import Attempt, Cause, Job, NonfiniteLoss, Outcome, Progress
+from tpujob.domain.observations import HostReport
+from tpujob.protocol.limits import MAX_CHECKPOINTS
 
 _NONFINITE = (Cause.BAD_HOST, Cause.NONFINITE)
 
@@ -30,6 +32,8 @@ class JobProgress:
     saved: int | None = None  #: step of the newest committed checkpoint, also after `resume_before`
     #: the attempt that saved `checkpoint` had numbers that were not finite, from an unknown step on
     doubtful: bool = False
+    #: a newer checkpoint, which only some hosts of the newest attempt have
+    partial: int | None = None
 
 
 def job_progress(job: Job, live: Progress | None = None) -> JobProgress:
@@ -55,7 +59,25 @@ def job_progress(job: Job, live: Progress | None = None) -> JobProgress:
         resume_before=resume_before(job),
         saved=saved[-1] if saved else None,
         doubtful=checkpoint is not None and _doubtful(job.attempts, checkpoint),
+        partial=_partial(job.attempt, checkpoint),
     )
+
+
+def common_checkpoint(reports: Sequence[HostReport], before: int | None = None) -> int | None:
+    """Return the newest checkpoint that every host has which saves; with `before`, the newest before that step, if
+    there is one. None: there is none. A host that reports no checkpoint does not save."""
+    savers = [r for r in reports if r.progress.checkpoint is not None]
+    steps = [{*r.checkpoints, r.progress.checkpoint or 0} for r in savers]
+    sound = [{step for step in own if before is not None and step < before} for own in steps]
+    # a host may have reported more than its newest report has
+    cut = any(len(r.checkpoints) in (0, MAX_CHECKPOINTS) for r in savers)
+    for known in (sound, steps) if savers else ():
+        first, *others = known
+        if common := first.intersection(*others):
+            return max(common)
+        if cut and all(known):
+            return min(map(max, known))
+    return None
 
 
 def with_live(job: Job, live: Progress | None) -> Job:
@@ -87,6 +109,13 @@ def began_from(attempt: Attempt) -> int | None:
         return attempt.progress.resumed_from or 0
     first = attempt.progress.first_step
     return None if first is None else max(0, first - 1)
+
+
+def origin(of_host: Progress) -> int | None:
+    """Return the step that a host resumed from; 0: the beginning. None: unknown."""
+    if of_host.resumed_from is None and of_host.first_step in (0, 1):
+        return 0
+    return of_host.resumed_from
 
 
 def resume_before(job: Job) -> int:
@@ -143,6 +172,15 @@ def _doubtful(attempts: Sequence[Attempt], checkpoint: int) -> bool:
     by = next((a for a in reversed(attempts) if a.progress.checkpoint == checkpoint), None)
     has_step = by and by.verdict and by.verdict.step is not None
     return by is not None and by.cause in _NONFINITE and not has_step
+
+
+def _partial(attempt: Attempt, checkpoint: int | None) -> int | None:
+    """Return the newest checkpoint that only some hosts of an ended attempt have. While it runs, their reports are of
+    different times."""
+    step = attempt.progress.partial_checkpoint
+    if step is None or attempt.ended_at is None or _resume_before((attempt,)):
+        return None
+    return step if step > (checkpoint or 0) else None
 
 
 # Which steps count ---------------------------------------------------------------------------------------------------

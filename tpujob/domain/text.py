@@ -8,27 +8,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import ceil
 
-#: CSI sequences; OSC, DCS and other strings up to their end; other escapes. Each also as one C1 character.
-_ESCAPES = re.compile(
-    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"
-    "|(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\\\|\x9c)?"
-    "|\x1b[ -/]*[0-~]?"
-)
-_BREAKS = re.compile("[\n\r\x0b\x0c\x85\u2028\u2029]")
-#: controls, direction marks and overrides, characters without a width, tags, surrogates, non-characters
-HARMFUL = re.compile(
-    "[\x00-\x08\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
-    "\u202a-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
+from tpujob.protocol.text import ESCAPES, HARMFUL, visible
 
 
 def clean(text: str, *, tabs: bool = False) -> str:
     """Return the text as one line without escape sequences and invisible characters. Indentation stays; tabs become
     spaces unless `tabs`."""
-    if text.isascii() and text.isprintable():
-        return text
-    text = HARMFUL.sub("", _BREAKS.sub(" ", _ESCAPES.sub("", text)))
+    text = visible(text).replace("\n", " ")
     return text if tabs else text.expandtabs(4)
 
 
@@ -36,7 +22,7 @@ def harmless(text: str) -> str:
     """Return the text like `clean`, but with its lines: for a web page."""
     if text.isascii() and text.isprintable():
         return text
-    return HARMFUL.sub("", _ESCAPES.sub("", text))
+    return HARMFUL.sub("", ESCAPES.sub("", text))
 
 
 def one_line(text: str, limit: int) -> str:
@@ -190,3 +176,12 @@ def number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"
+
+
+def unreadable(jobs: Sequence[str]) -> str:
+    """Return the sentence about jobs whose records cannot be read; empty: there are none."""
+    if not jobs:
+        return ""
+    shown = listed([*jobs[:3], *([f"{len(jobs) - 3} more"] if len(jobs) > 3 else [])])
+    records = f"record of job {shown}" if len(jobs) == 1 else f"records of jobs {shown}"
+    return f"the {records} cannot be read, and a slice may be billed: see `tpujob leaks` and `tpujob fsck`"

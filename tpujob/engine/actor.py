@@ -6,7 +6,7 @@ started again.
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tpujob.domain.actions import (
@@ -31,6 +31,7 @@ from tpujob.domain.failures import host_reputation, nonfinite
 from tpujob.domain.failures.retry import POLICIES
 from tpujob.domain.host import keys, plan
 from tpujob.domain.model import Cause, Job, Slice
+from tpujob.domain.money.removed import remainder
 from tpujob.engine.bundles import Bundles
 from tpujob.engine.groups import Groups
 from tpujob.engine.job_runtime import JobRuntime
@@ -64,15 +65,12 @@ class Actor:
         report_every: float,
         live: Mapping[str, JobRuntime],
         groups: Groups,
-        spent: Callable[[Job], str],
     ) -> None:
-        """`live`: what this process remembers of each job, such as when its hosts accepted a start. `spent`: returns
-        what the store keeps of a removed job."""
+        """`live`: what this process remembers of each job, such as when its hosts accepted a start."""
         self.store, self.slices, self.hosts = ports.store, ports.slices, ports.hosts
         self.blobs, self.clock, self.copies = ports.blobs, ports.clock, ports.copies
         self.secrets, self.reputation = ports.secrets, ports.reputation
         self.report_every, self._live, self._groups = report_every, live, groups
-        self._spent = spent
         self._bundles = Bundles(ports.store, ports.blobs)
         #: by target of a copy: the job that makes it, and when it last began a round
         self._copying: dict[str, tuple[str, float]] = {}
@@ -98,7 +96,7 @@ class Actor:
                 return Made(self._groups.make(job, action.first, action.count))
             self._do(job, action, lease)
         except Refused as error:
-            return Denied(Cause(error.cause), str(error), error.scope)
+            return Denied(Cause(error.cause), str(error), error.scope, error.limit)
         except HostKeyChanged as error:
             return Denied(Cause.BAD_HOST, str(error))
         except (Transient, NotFound) as error:
@@ -196,10 +194,10 @@ class Actor:
                 with contextlib.suppress(NotFound):  # it was removed by itself
                     element = self.store.get(member.id)
                     self._remove_objects(element, job.wipe_checkpoints, until)
-                    self.store.remove(element.id, lease=None, spent=self._spent(element))
+                    self.store.remove(element.id, lease=None, keep=remainder(element))
         self._remove_objects(job, job.wipe_checkpoints, until)
         self._bundles.remove(job)
-        self.store.remove(job.id, lease=lease, spent=self._spent(job))
+        self.store.remove(job.id, lease=lease, keep=remainder(job))
 
     def _remove_objects(self, job: Job, checkpoints: bool, until: float) -> None:
         for workdir in job.workdirs:
@@ -216,10 +214,12 @@ class Actor:
                         raise Transient(_LONG)
                     self.blobs.delete(blob.path, timeout=LOOK)
 
-    def _avoided(self, job: Job) -> list[str]:
-        """Return the machines that the program is kept off; none for a job that was refused too many of them."""
-        if job.spent.get(_PREFLIGHTS, 0) >= host_reputation.REFUSALS:
-            return []
+    def _avoided(self, job: Job) -> dict[str, str]:
+        """Return the machines that the program is kept off, with the reasons; none for a job that was refused too many
+        of them."""
+        most = min(host_reputation.REFUSALS, job.spec.recovery.preflights)
+        if job.spent.get(_PREFLIGHTS, 0) >= most:
+            return {}
         return host_reputation.avoided(self.reputation.suspects(), self.clock.now(), job.owner)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
+from tpujob.domain.failures.starts import OVERTAKEN
 from tpujob.domain.model import Cause, Job
 
 #: upper bounds of the buckets, in seconds: of what a process does by itself, and of a job that comes back
@@ -73,13 +74,13 @@ def first_wait(before: Job, after: Job) -> float | None:
 
 def recovered(before: Job, after: Job) -> tuple[Cause, float] | None:
     """If the newest attempt has just begun to run, return why the one before ended, and the seconds between. None also
-    when a person or a budget had stopped the job: that time is not a recovery."""
+    when a person or a limit had stopped the job: that time is not a recovery."""
     new = after.attempt
     if new is None or new.running_at is None or len(after.attempts) < 2:
         return None
     if before.attempt and before.attempt.number == new.number and before.attempt.running_at:
         return None
     old = after.attempts[-2]
-    if old.cause in (None, Cause.CANCELLED, Cause.BUDGET) or old.ended_at is None:
+    if old.cause in (None, *OVERTAKEN) or old.ended_at is None:
         return None
     return old.cause, max(0.0, new.running_at - old.ended_at)

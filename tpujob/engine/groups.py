@@ -63,6 +63,8 @@ class Groups:
             members = self.members(job)
             failed = [member.name for member in members if member.state is State.FAILED]
             counts = Counter(member.state for member in members)
+            if len(members) < job.submitted and all(state.final for state in counts):
+                counts[State.QUEUED] += self._unread(job)
             behind = any(_is_behind(job, member) for member in members)
             return replace(seen, elements=counts, failed=tuple(failed[:NAMED]), behind=behind)
         if not job.group or job.state.final:
@@ -73,6 +75,15 @@ class Groups:
             return replace(seen, group_wish=DesiredState.RELEASE)
         except DamagedRecord:  # what runs goes on; `check` raises, so nothing starts
             return seen
+
+    def _unread(self, group: Job) -> int:
+        """Return how many elements perhaps have not ended, as their records cannot be read, or could not before. A
+        record that was removed counts as ended."""
+        if damaged := len(self._store.damaged()):
+            return damaged
+        for element in self._store.list(live=True):
+            self.note(element)
+        return sum(not member.state.final for member in self.members(group))
 
     def check(self, job: Job, happened: Event) -> None:
         """Raises Conflict when a slice is for an element whose group was cancelled or held meanwhile."""

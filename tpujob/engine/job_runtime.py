@@ -49,12 +49,15 @@ class JobRuntime:
     #: when silent hosts were last asked over SSH; those that did not answer: since when, and how often they were asked
     probed_at: float = 0.0
     dead: dict[int, tuple[float, int]] = field(default_factory=dict[int, tuple[float, int]])
+    answered: dict[int, float] = field(default_factory=dict[int, float])  #: when hosts last did
     #: hosts that answer over SSH, and whose agents have died
     abandoned: frozenset[int] = frozenset()
     #: its slice may be handed on: nothing was in the way so far
     hands_on: bool = True
     #: slices that are being deleted, by name
     leaving: set[str] = field(default_factory=set[str])
+    #: when each slice was last seen alive; of one whose readiness is not stored yet: not ready
+    last_seen: dict[str, float] = field(default_factory=dict[str, float])
 
     def meet(self, trouble: str, now: float, *, looking: bool) -> None:
         """Remember the current trouble and since when; empty: it is over. `looking`: it is a trouble with observing."""
@@ -68,7 +71,7 @@ class JobRuntime:
         """Forget what hosts reported and answered in an earlier attempt."""
         if job.attempt and self.verified.attempt != job.attempt.number:
             self.verified = VerifiedReports(job.attempt.number)
-            self.dead, self.abandoned = {}, frozenset()
+            self.dead, self.answered, self.abandoned = {}, {}, frozenset()
             self.launched = self.started = None
             self.hands_on = True
 
@@ -122,3 +125,17 @@ class JobRuntime:
             elif isinstance(seen, Present):
                 self.leaving.discard(name)
         self.leaving &= slices.keys()
+
+    def note_alive(self, job: Job, slices: Mapping[str, SliceSeen], now: float) -> dict[str, float]:
+        """Remember which slices were seen alive now; return when they were last seen alive before."""
+        before = self.last_seen
+        unready = {slice.name for slice in job.slices if slice.ready_at is None}
+        alive = {
+            name: now
+            for name, seen in slices.items()
+            if isinstance(seen, Present)
+            and not (seen.state.lost or seen.state is SliceState.DELETING)
+            and not (seen.state is SliceState.READY and name in unready)
+        }
+        self.last_seen = {name: at for name, at in (before | alive).items() if name in slices}
+        return before

@@ -225,6 +225,9 @@ class Loop:
         was set back, all."""
         set_back = now < (self._passed_at or 0.0) - RESYNC
         due = guarded(lambda: self._store.due(now)) or []
+        if set_back or self._passed_at is None:
+            # also jobs whose time a clock that was ahead has set
+            due += guarded(lambda: [job.id for job in self._store.list(live=True)]) or []
         moved = guarded(self._moved) or []
         with self._wakeup:
             for job_id in [*self._when] if set_back else ():

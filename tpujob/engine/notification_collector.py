@@ -95,13 +95,15 @@ class Collector:
                 self._due.pop(job_id, None)
         return bool(facts)
 
-    def report_leaks(self, leaked: Sequence[Owned]) -> None:
-        """Store messages about slices that no job claims, and that are about to be deleted."""
+    def report_leaks(self, leaked: Sequence[Owned], unclear: Sequence[Owned] = ()) -> None:
+        """Store messages about slices that no job claims, and that are about to be deleted; and about slices whose
+        job's record cannot be read."""
         now = self._clock.now()
         messages: list[Message] = []
-        for owned in leaked:
+        for owned in (*leaked, *unclear):
             kind = f", {owned.type} {owned.pricing}" if owned.type else ""
-            fact = rules.report_leak(owned.name, owned.zone, kind, owned.created_at, now)
+            job = owned.job_id if owned in unclear else ""
+            fact = rules.report_leak(owned.name, owned.zone, kind, owned.created_at, now, job)
             messages += self._messages(fact)
         if messages:
             self._outbox.add(messages)

@@ -180,9 +180,10 @@ class Notifier:
             self._poked = True
             self._wakeup.notify_all()
 
-    def leaked(self, leaked: Sequence[Owned]) -> None:
-        """Report slices that no job claims. Never raises: they are deleted in any case."""
-        guarded(lambda: self._collector.report_leaks(leaked))
+    def leaked(self, leaked: Sequence[Owned], unclear: Sequence[Owned] = ()) -> None:
+        """Report slices that no job claims, and those of jobs with unreadable records. Never raises: the first are
+        deleted in any case."""
+        guarded(lambda: self._collector.report_leaks(leaked, unclear))
         self._wake()
 
     def step(self) -> tuple[list[Future[None]], float]:

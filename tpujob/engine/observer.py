@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tpujob.domain.actions import Needs
-from tpujob.domain.failures import stall, triage
+from tpujob.domain.failures import contact, stall, triage
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.host import keys
 from tpujob.domain.host import reports as host_reports
@@ -43,15 +43,10 @@ log = logging.getLogger(__name__)
 LOOK = 10.0
 #: seconds, at most, for reading the evidence of failed hosts; the number of hosts that are read
 EVIDENCE, WITNESSES = 5.0, 8
-#: seconds without a word of a host after which it is asked over SSH; between two questions; to wait for an answer
-PROBE_AFTER, PROBE_EVERY, PROBE_TIME = 75.0, 20.0, 10.0
+#: seconds between two questions over SSH to hosts without a sign of life, and to wait for an answer
+PROBE_EVERY, PROBE_TIME = 20.0, 10.0
 #: jobs whose hosts are asked at once: when reports of all jobs are late, the others must have their ticks
 PROBED = 16
-
-
-def _quiet(report: HostReport, every: float) -> bool:
-    """Return whether a host has not reported lately, although its program has not exited."""
-    return report.age > PROBE_AFTER * stall.pace(every) and report.phase != Phase.EXITED
 
 
 #: states in which the newest attempt's reports say something
@@ -91,13 +86,14 @@ class Observer:
         reports = self._reports(job, live) if job.state in _REPORTING and job.attempt else ()
         now = self.clock.now()
         live.note_look(slices, reports, now)
+        last_seen = live.note_alive(job, slices, at)
         since = now if live.readable_since is None else live.readable_since
         probed_at = live.probed_at
-        silent = self._probe(job, reports, live) if reports and job.slice else {}
+        silent = self._probe(job, reports, live) if job.state in _REPORTING else {}
         if live.probed_at != probed_at:  # which may take long: what was read before it is old
             reports = self._reports(job, live)
             silent = self._probe(job, reports, live)
-        waits = not isinstance(reports, Unknown) and self._waits(job, reports)
+        waits = not isinstance(reports, Unknown) and (silent or self._waits(job, reports))
         return Observation(
             slices=slices,
             listed=listed,
@@ -110,10 +106,12 @@ class Observer:
             disturbed=live.disturbed,
             ignored=live.verified.ignored(now),
             silent=silent,
+            answered={host: self.clock.now() - when for host, when in live.answered.items()},
             abandoned=live.abandoned,
             watch=live.watch(now) if waits else None,
             report_every=self.report_every,
             leaving=frozenset(live.leaving),
+            last_seen=last_seen,
             circuits=self.circuits() if job.state in _ASKING else {},
             prices=self.prices,
             funds=NO_FUNDS if job.state.final else self.funds(job),
@@ -151,32 +149,36 @@ class Observer:
 
     def _waits(self, job: Job, reports: Sequence[HostReport]) -> bool:
         """Return whether some host has not reported lately."""
-        heard = [r for r in reports if not _quiet(r, self.report_every)]
+        late = stall.LATELY * stall.pace(self.report_every)
+        heard = [r for r in reports if r.age <= late or r.phase == Phase.EXITED]
         return job.attempt is not None and len(heard) < job.hosts
 
     def _probe(
         self, job: Job, reports: Sequence[HostReport] | Unknown, live: JobRuntime
     ) -> dict[int, Silence]:
-        """Ask hosts whose reports are missing over SSH, from time to time. Returns those that do not answer there
-        either, and for how long; `live.abandoned` has those whose agents have died."""
+        """Ask hosts that give no sign of life over SSH, from time to time. Returns those that do not answer there
+        either, and for how long; `live.answered` has the others, `live.abandoned` those whose agents have died."""
         if isinstance(reports, Unknown) or job.slice is None or job.attempt is None:
             return {}
         now, every = self.clock.now(), self.report_every
-        quiet = {r.host for r in reports if _quiet(r, every)}
+        answered = {host: now - when for host, when in live.answered.items()}
+        quiet = contact.to_ask(job, reports, answered, every, now)
         due = quiet and now - live.probed_at >= PROBE_EVERY * stall.pace(every)
         if due and self._probing.acquire(blocking=False):
             try:
-                answered = self.hosts.alive(job.slice, timeout=PROBE_TIME)
-                answering, attempt = quiet & answered, job.attempt.number
+                alive = self.hosts.alive(job.slice, timeout=PROBE_TIME)
+                answering, attempt = quiet & alive, job.attempt.number
                 live.abandoned = self.hosts.abandoned(
                     job.slice, answering, job=job.id, attempt=attempt, timeout=PROBE_TIME / 2
                 )
             finally:
                 self._probing.release()
             live.probed_at = now
-            dead = {host: live.dead.get(host, (now, 0)) for host in quiet - answered}
+            live.answered |= dict.fromkeys(alive, now)
+            dead = {host: live.dead.get(host, (now, 0)) for host in quiet - alive}
             live.dead = {host: (since, n + 1) for host, (since, n) in dead.items()}
-        live.abandoned &= quiet
+        since = now - live.probed_at
+        live.abandoned &= {r.host for r in reports if r.phase != Phase.EXITED and r.age > since}
         silences = {host: live.dead[host] for host in quiet & set(live.dead)}
         return {host: Silence(now - since, n) for host, (since, n) in silences.items()}
 
@@ -233,9 +235,8 @@ class Observer:
                 bodies[path] = self.blobs.get(path, end=limits.MAX_BODY, timeout=left)
             except (Transient, Refused, NotFound) as error:
                 log.info("job %s: no evidence from %s: %s", job.id, path, error)
-        key = self.hosts.key(keys.of_attempt(job))
         evidence = {
-            r.host: host_reports.evidence_of(r, bodies[paths[r.host]], key)
+            r.host: host_reports.evidence_of(r, bodies[paths[r.host]])
             for r in witnesses
             if paths.get(r.host) in bodies
         }

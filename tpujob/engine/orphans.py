@@ -31,6 +31,8 @@ class Swept:
     deleted: list[Owned] = field(default_factory=list[Owned])  #: asked to end
     kept: list[Owned] = field(default_factory=list[Owned])  #: younger than their grace
     failed: list[tuple[Owned, str]] = field(default_factory=list[tuple[Owned, str]])  #: and why
+    #: neither deleted nor kept: the record of their job cannot be read
+    unclear: list[Owned] = field(default_factory=list[Owned])
     keys: list[str] = field(default_factory=list[str])  #: slices that are gone, whose keys go
     unlisted: dict[str, str] = field(default_factory=dict[str, str])  #: by zone, or `keys`: why
     live: list[Job] = field(default_factory=list[Job])  #: the jobs that go on, as they were read
@@ -53,10 +55,10 @@ class Orphans:
         clock: Clock,
         *,
         zones: Callable[[], Sequence[str]],
-        leaked: Callable[[Sequence[Owned]], None] = lambda _: None,
+        leaked: Callable[[Sequence[Owned], Sequence[Owned]], None] = lambda _, __: None,
         counters: Counters | None = None,
     ) -> None:
-        """`leaked`: called with what is about to be deleted; never raises."""
+        """`leaked`: called with what is about to be deleted, and with what is unclear; never raises."""
         self.store, self.slices, self.hosts, self.clock = store, slices, hosts, clock
         self.zones, self.leaked = zones, leaked
         self._counters = counters or Counters()
@@ -78,18 +80,33 @@ class Orphans:
         swept.live.extend(jobs)
         lost, unused = unclaimed(slices, jobs), unused_keys(names, slices, jobs)
         unsure = self._unsure({o.name: o.job_id for o in lost} | {n: _job_of(n) for n in unused})
+        swept.unclear.extend(o for o in lost if o.name in unsure)
         lost = [o for o in lost if o.name not in unsure]
         old = [orphan for orphan in lost if now - orphan.created_at > GRACE]
         swept.kept.extend(o for o in lost if now - o.created_at <= GRACE)
         if dry_run:
             swept.deleted.extend(old)
         else:
-            self.leaked(old)
+            self.leaked(old, [o for o in swept.unclear if now - o.created_at > GRACE])
             for orphan in old:
                 self._delete(orphan, swept)
         for name in () if swept.unlisted else unused:
             if name not in unsure and (dry_run or self._forget(name)):
                 swept.keys.append(name)
+        return swept
+
+    def release(self, name: str) -> Swept:
+        """Delete one slice that no readable job claims, whatever its age, at a person's request. Raise NotFound if
+        there is none, and the errors of `sweep`."""
+        self.store.identity()
+        swept = Swept()
+        found = [owned for owned in self._listed(swept) if owned.name == name]
+        if not unclaimed(found, self.store.list(live=True)):
+            hint = (
+                "`tpujob delete JOB` releases the slice of a job; `tpujob leaks` shows the others."
+            )
+            raise NotFound(f"there is no slice {name} without a job", hint=hint)
+        self._delete(found[0], swept)
         return swept
 
     def _unsure(self, jobs: Mapping[str, str]) -> set[str]:

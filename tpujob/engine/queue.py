@@ -79,6 +79,7 @@ class Queue:
         self._lock = threading.RLock()
         self._jobs: dict[str, Job] | None = None  #: that go on; None: not yet read
         self._entries: dict[str, QueueEntry] = {}
+        self._unread = set[str]()  #: jobs whose records could not be read
         self._noted: dict[str, float] = {}  #: when: about to be written, and perhaps it was not
         self._ended = set[str]()  #: jobs whose slices may be handed on, and that no plan knows yet
         self.overtaken = Counter[str]()  #: jobs that wait, by how often they were passed
@@ -224,6 +225,7 @@ class Queue:
             # before the list: what changes meanwhile is read again
             self._change = self._store.newest()
             jobs = self._store.list(live=True)
+            self._unread = {job_id for job_id, _ in self._store.damaged()}
             self._jobs, self._read_at = {}, began
             for job in jobs:
                 self._put(job)
@@ -235,7 +237,7 @@ class Queue:
         try:
             newest, moved = self._store.changes(self._change)
             unsure = [job for job, at in self._noted.items() if not 0 <= now - at < REFRESH]
-            self._read_again(dict.fromkeys((*moved, *unsure)))
+            self._read_again(dict.fromkeys((*moved, *unsure, *self._unread)))
         except TpujobError as error:
             log.warning("the queue is %.0f s old: %s", now - self._read_at, error)
             return False
@@ -247,6 +249,7 @@ class Queue:
     def _read_again(self, moved: Iterable[str]) -> None:
         assert self._jobs is not None
         for job_id in moved:
+            self._unread.discard(job_id)
             try:
                 job = self._store.peek(job_id)
             except NotFound:
@@ -256,6 +259,7 @@ class Queue:
                 self._dirty = True
             except DamagedRecord:
                 self._drop(job_id)
+                self._unread.add(job_id)  # it may be repaired, and nothing says when
                 self._dirty = True
             else:
                 self._learn(job)
@@ -333,7 +337,7 @@ class Queue:
         assert self._jobs is not None
         if self._past is None:
             past = _PastUsage(now)
-            for job in self._store.walk():
+            for job in (*self._store.removed(), *self._store.walk()):
                 if job.id not in self._jobs:
                     past.count(job, now)
             self._past = past

@@ -25,7 +25,7 @@ from tpujob.domain.actions import (
 from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
 from tpujob.domain.decide import decide, decide_beside, follow_up, handed_on, receive
 from tpujob.domain.events import Event, EventKind
-from tpujob.domain.failures import nonfinite
+from tpujob.domain.failures.accusations import accusations
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.host import keys
 from tpujob.domain.lifecycle import apply
@@ -74,7 +74,7 @@ class Reconciler:
         self.counters = counters or Counters()
         self.owner = owner  #: unique among all backends, ever
         self.changed = changed  #: called after every commit, so that followers look again
-        self.breaker = CircuitBreaker(ports.store)
+        self.breaker = CircuitBreaker(ports.store, ports.clock)
         self.spending = Spending(ports.store, ports.clock, budgets)
         self.groups = Groups(ports.store, ports.clock)
         self.queue = Queue(
@@ -94,7 +94,6 @@ class Reconciler:
             report_every=report_every,
             live=self.observer.live,
             groups=self.groups,
-            spent=self.spending.text_of,
         )
         self.live, self.circuits = self.observer.live, self.breaker.circuits
         self._accused: set[str] = set()  #: what this process has stored already
@@ -293,15 +292,7 @@ class Reconciler:
         """Store what the new record shows against machines, before the record is written: nothing is lost, and as each
         accusation has an operation id, nothing counts twice."""
         physical = [r.physical for r in seen.heard]
-        for accusation in nonfinite.accusations(job, physical):
+        for machines, accusation in accusations(job, physical, self.clock.now()):
             if accusation.op_id not in self._accused:
-                self.ports.reputation.accuse(
-                    accusation.physicals,
-                    zone=accusation.zone,
-                    weight=accusation.weight,
-                    reason=accusation.reason,
-                    op_id=accusation.op_id,
-                    at=self.clock.now(),
-                    owner=job.owner,
-                )
+                self.ports.reputation.accuse(machines, accusation)
                 self._accused.add(accusation.op_id)

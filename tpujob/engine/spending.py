@@ -12,7 +12,8 @@ from dataclasses import replace
 from math import inf
 
 from tpujob.domain.capacity import circuits
-from tpujob.domain.events import Event, EventKind
+from tpujob.domain.capacity.offers import Offer
+from tpujob.domain.events import AboutSlice, Event, EventKind
 from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import budget, shared
 from tpujob.domain.money.ledger import Key, covered
@@ -39,6 +40,7 @@ class Spending:
         self._change, self._read_at = 0, 0.0
         #: of jobs with a write that may be under way: the version before it, and when it was noted
         self._noted: dict[str, tuple[int, float]] = {}
+        self._unreadable: set[str] = set()  #: jobs whose records cannot be read
         self._lock = threading.RLock()
 
     def of(self, job: Job) -> Funds:
@@ -54,10 +56,6 @@ class Spending:
                 if shared_budget.user in ("", job.user)
             ]
             return Funds(self._granted(job), tuple(mine))
-
-    def text_of(self, job: Job) -> str:
-        """Return what the store keeps of a job that is removed. Raises as `of` does."""
-        return shared.spent_text(job, self.of(job).granted) if self.budgets else ""
 
     def accounts(self) -> list[Account]:
         """Return the account of each shared budget."""
@@ -109,17 +107,22 @@ class Spending:
             return
         self._read_at = now
         assert self._sums is not None
-        self._accounts = [self._sums.account(shared_budget, now) for shared_budget in self.budgets]
+        unclear = tuple(sorted(self._unreadable))
+        self._accounts = [
+            replace(self._sums.account(shared_budget, now), unreadable=unclear)
+            for shared_budget in self.budgets
+        ]
 
     def _read_all(self, now: float) -> None:
         # before the records: what changes meanwhile is read again
         self._change = self._store.newest()
-        jobs, removed = self._store.list(), self._store.spent()
+        jobs = [*self._store.removed(), *self._store.list()]
+        self._unreadable = (
+            {job_id for job_id, _ in self._store.damaged()} if self.budgets else set()
+        )
         self._holders = {job.id: _bare(job) for job in jobs if job.grants}
         self._covered = covered(self._holders.values())
         self._sums = Sums(shared.month(now))
-        for job_id, text in removed.items():
-            self._sums.put(job_id, shared.share_of_removed(text, self._sums.month))
         for job in jobs:
             self._put(job)
 
@@ -133,9 +136,12 @@ class Spending:
                 job = self._store.get(job_id)
             except NotFound:
                 self._sums.put(job_id, None)
+                self._unreadable.discard(job_id)
             except DamagedRecord as error:
+                self._unreadable.add(job_id)
                 log.warning("the sums of the budgets have job %s as it was: %s", job_id, error)
             else:
+                self._unreadable.discard(job_id)
                 before, _ = self._noted.get(job_id, (-1, 0.0))
                 if job.version > before or job_id in overdue:
                     changed.append(job)
@@ -175,8 +181,8 @@ _OFFERS = frozenset({EventKind.SLICE_REQUESTED, EventKind.SLICE_READY, EventKind
 
 
 class CircuitBreaker:
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
         self._circuits: Mapping[str, Circuit] | None = None  #: None: not yet recalled
         self._lock = threading.Lock()
 
@@ -187,19 +193,21 @@ class CircuitBreaker:
             recalled = circuits.recalled(self._store.list(live=True))
             with self._lock:
                 self._circuits = recalled if self._circuits is None else self._circuits
-        return self._circuits
+        return circuits.corrected(self._circuits, self._clock.now())
 
     def note(self, before: Job, after: Job, happened: Event) -> None:
         """Include an event that is about to be written. Raises Conflict for a second request: of several jobs that saw
         a circuit half open, one sends a request, and the others wait for its result."""
         now, slice = happened.at, after.slice or before.slice
+        if happened.kind is EventKind.SLICE_GONE and isinstance(happened.payload, AboutSlice):
+            self._freed(after, happened.payload.slice, now)
         if slice is None or happened.kind not in _OFFERS:
             return
         self.circuits()  # recalls them, outside of the lock
         with self._lock:
-            known = self._circuits or {}
+            known = circuits.corrected(self._circuits or {}, now)
             if happened.kind is EventKind.SLICE_REQUESTED:
-                if circuits.retry_at(slice, known) > now:
+                if circuits.retry_at(slice, circuits.below_limits(known)) > now:
                     raise Conflict(
                         f"another job is requesting {slice.type} in {slice.zone} just now"
                     )
@@ -208,3 +216,14 @@ class CircuitBreaker:
                 self._circuits = circuits.granted(known, slice)
             else:
                 self._circuits = circuits.refused(known, slice, now)
+
+    def raised(self, offer: Offer) -> None:
+        """Forget the limits that the offer exceeds: the quota has been seen to be larger."""
+        with self._lock:
+            self._circuits = circuits.raised(self._circuits or {}, offer)
+
+    def _freed(self, job: Job, name: str, now: float) -> None:
+        slice = next((s for s in job.slices if s.name == name and s.ready_at is not None), None)
+        with self._lock:
+            if slice is not None and self._circuits:
+                self._circuits = circuits.freed(self._circuits, slice, now)

@@ -7,32 +7,22 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tpujob.domain.members import Member
-from tpujob.domain.model import Suspect
+from tpujob.domain.model import Accusation, Suspect
 from tpujob.domain.notifications.model import Message, ReadPosition, Receipt
 
 # Reputation ----------------------------------------------------------------------------------------------------------
 
 
 class Reputation(Protocol):
-    """Keeps the machines that are suspected of being bad, or pinned by a person."""
+    """Keeps the machines that are accused, or pinned by a person."""
 
-    def accuse(
-        self,
-        physicals: Sequence[str],
-        *,
-        zone: str,
-        weight: float,
-        reason: str,
-        op_id: str,
-        at: float,
-        owner: str,
-    ) -> None:
-        """Add `weight` to the score of each machine, for a job of `owner`, and keep the reason. The old score first
-        fades to `at` (`domain/failures/host_reputation.py`). A repeat with the same `op_id` changes nothing."""
+    def accuse(self, physicals: Sequence[str], accusation: Accusation) -> None:
+        """Keep what an attempt holds against each machine, in place of what it held before; delete both if it is
+        refuted. A repeat with the same `op_id` changes nothing."""
         ...
 
     def suspects(self) -> list[Suspect]:
-        """Return every machine that has a score or is pinned, the highest score first."""
+        """Return every machine that is accused or pinned, the highest score first."""
         ...
 
     def put(self, suspect: Suspect) -> None:
@@ -40,7 +30,7 @@ class Reputation(Protocol):
         ...
 
     def remove(self, physical: str) -> None:
-        """Delete score, pin and reasons; a repeat of an old accusation does not restore them. Absent is success."""
+        """Delete pin and accusations; a repeat of an old accusation does not restore them. Absent is success."""
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -108,12 +108,12 @@ class Store(Protocol):
         id. Events stored by versions without this method may be missing."""
         ...
 
-    def remove(self, job_id: str, *, lease: Lease | None, spent: str = "") -> None:
-        """Remove the record and its events. `spent`, a text, stays. Absent is success. Raise Fenced."""
+    def remove(self, job_id: str, *, lease: Lease | None, keep: Job | None = None) -> None:
+        """Remove the record and its events. `keep` stays, for `removed`. Absent is success. Raise Fenced."""
         ...
 
-    def spent(self) -> Mapping[str, str]:
-        """Return the texts that stayed of removed jobs, by id."""
+    def removed(self) -> builtins.list[Job]:
+        """Return what stayed of removed jobs, without what cannot be read."""
         ...
 
     def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:

@@ -27,6 +27,7 @@ from tpujob.protocol.report import (
     VERSIONS,
     AgentCause,
     MaintenanceDocument,
+    OutputsDocument,
     Phase,
     ReportDocument,
     UnreachedDocument,
@@ -35,7 +36,7 @@ from tpujob.protocol.report import (
 
 __all__ = [
     "JOB_LABEL", "LABEL", "MAINTENANCE", "NONFINITE_LOSSES", "NOTICES", "OWNER_LABEL", "PREEMPTED", "VERSIONS",
-    "AgentCause", "EnvironmentOrder", "MaintenanceDocument", "MountOrder", "Phase", "Plan", "PreflightOrder",
-    "ReportDocument", "StageOrder", "StallRule", "UnreachedDocument", "VerdictDocument", "WatchPatterns", "check_plan",
-    "limits", "paths", "signing",
+    "AgentCause", "EnvironmentOrder", "MaintenanceDocument", "MountOrder", "OutputsDocument", "Phase", "Plan",
+    "PreflightOrder", "ReportDocument", "StageOrder", "StallRule", "UnreachedDocument", "VerdictDocument",
+    "WatchPatterns", "check_plan", "limits", "paths", "signing",
 ]  # fmt: skip

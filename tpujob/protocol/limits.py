@@ -11,6 +11,8 @@ MAX_REPORT = 64 * 1024  #: characters of a report that a backend reads; no agent
 MAX_TEXT = 500  #: characters of an error, and of any other text of a report
 MAX_VERDICT_TEXT = 300  #: characters of each text of a verdict that an agent writes
 MAX_METRICS = 32
+MAX_CHECKPOINTS = 32  #: newest checkpoints in a report
+MAX_EMPTY = 3  #: names of empty folders in a report
 
 #: bytes and lines of evidence (lines of output, or stacks) that an agent writes, and that a backend reads
 MAX_EVIDENCE, MAX_EVIDENCE_READ = 8 * 1024, 16 * 1024

@@ -93,15 +93,17 @@ class Plan(_Needed, total=False):
     stall: StallRule
     #: reported steps in a row with a loss that is not finite after which the program is killed; 0: it is not
     nonfinite_steps: int
-    avoid: list[str]  #: physical machines on which the program must not run
+    avoid: dict[str, str]  #: why it must not run on some physical machines, by machine
     preflight: PreflightOrder | None
     environment: EnvironmentOrder | None
     mounts: list[MountOrder]
     stage: list[StageOrder]
     #: variables of the program whose values are folders of the host, written as `to` is
     folders: dict[str, str]
-    #: folders below the program's that are saved to the bucket and restored in the next attempt
+    #: folders below the program's that this host saves to the bucket, and restores in the next attempt
     outputs: list[str]
+    #: folders that host 0 saves for all hosts: every host restores the files of host 0
+    shared_outputs: list[str]
     created_at: float  #: creation of the job: in the signature of its outputs, as another store may reuse the id
     type: str  #: the TPU's type; part of the path of compiled programs
     shared: str  #: a `gs://` folder that all jobs share

@@ -1,9 +1,9 @@
 """The report of one host about its attempt, as JSON. The agent writes reports; `domain/host/reports.py` verifies them.
 
 A report is the metadata `report` of the object `paths.report_path`, so that a list call reads it. The metadata `mac`
-signs its text with the key of the attempt (`signing.py`). The body has four lines: the evidence, `{"v": 1, "lines":
-[...]}`; the curves of `agent/upload/progress.py`; the number of the report; the signature of these three. Evidence and
-curves may be empty. Older agents may leave out the last two lines, and the curves of all hosts but host 0.
+signs its text with the key of the attempt (`signing.py`). The body has four lines: the evidence, an `EvidenceDocument`;
+the curves of `agent/upload/progress.py`; the number of the report; the signature of these three. Evidence and curves
+may be empty. Older agents may leave out the last two lines, and the curves of all hosts but host 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ Number = Union[int, float]
 
 #: the causes that an agent gives; `domain.model.Cause` has all causes
 AgentCause = Literal[
-    "SETUP", "PERMISSION", "TPU_BUSY", "PREFLIGHT", "BAD_HOST", "OOM_HOST", "NONFINITE", "CRASH"
+    "SETUP",
+    "PERMISSION",
+    "TPU_BUSY",
+    "PREFLIGHT",
+    "BAD_HOST",
+    "OOM_HOST",
+    "NONFINITE",
+    "OUTPUTS",
+    "CRASH",
 ]
 
 
@@ -65,6 +73,15 @@ class MaintenanceDocument(TypedDict):
     status: str  #: PENDING or ONGOING
 
 
+class OutputsDocument(TypedDict):
+    """The output folders of a host."""
+
+    restored: int  #: files of an earlier attempt that the host got before its program
+    left_out: int  #: files that the bucket cannot have; the log names them
+    #: folders without a file after a checkpoint, or at the end of the program; at most MAX_EMPTY
+    empty: List[str]
+
+
 class ReportDocument(TypedDict, total=False):
     v: int  #: 1
     job: str
@@ -83,12 +100,14 @@ class ReportDocument(TypedDict, total=False):
     unreached: UnreachedDocument | None  #: the connection that `error` is about
     #: the agent or the host sent the program SIGTERM or SIGKILL before it ended
     signalled: bool
+    kernel_kills: int  #: processes of the host that the kernel killed for want of memory
     ran: Optional[float]  #: seconds from the program's start to its end; None: not ended
     notice: str  #: one of NOTICES
     maintenance: MaintenanceDocument | None  #: announced, perhaps days ahead; not a notice
     saved_in: float | None  #: seconds from the notice to the commit of a newer checkpoint
     physical: str  #: the physical machine of the host
     verdict: VerdictDocument | None
+    last_error: str  #: an error in the last lines of a program that ended with 0
     versions: dict[str, str]  #: installed versions by the names in VERSIONS
     idle: float  #: seconds without a sign of progress, while the program runs
     looks: int  #: the agent's polls in that time
@@ -103,6 +122,27 @@ class ReportDocument(TypedDict, total=False):
     resumed_from: Number | None
     first_step: Number | None  #: the first step of this attempt
     metrics: dict[str, Number | str | None]  #: a text: one of NONFINITE_LOSSES
+    #: the newest committed checkpoints, at most MAX_CHECKPOINTS, the newest last
+    checkpoints: List[Number]
+    outputs: OutputsDocument | None  #: None: the job keeps none, or they are not restored yet
+
+
+class EvidenceLine(TypedDict, total=False):
+    """A line of output near the end of a program that ended badly, or of the stacks of a hang."""
+
+    text: (
+        str  #: without colours; of the error also without what its process prints before each line
+    )
+    ago: float  #: seconds from the line to the program's end
+    later: int  #: lines after it, without those of the error
+    stepped: bool  #: the program made steps after it
+    #: of the last error: a `frame`, the `error` that is named, `more` of its message, the `cause` it was raised from
+    part: str
+
+
+class EvidenceDocument(TypedDict):
+    v: int  #: 1
+    lines: List[EvidenceLine]
 
 
 class ReportBody(NamedTuple):
@@ -121,7 +161,7 @@ def sign_report(
     report: Dict[str, Any] = {k: v for k, v in document.items() if v is not None}
     report["evidence"] = signing.digest(lines[0])
     text = _to_json(report)
-    for name in ("metrics", "versions", "maintenance", "verdict", "error"):
+    for name in ("metrics", "versions", "maintenance", "outputs", "verdict", "error"):
         if len(text) <= limits.MAX_METADATA - 128:
             break
         report[name] = _shorten(report.get(name))

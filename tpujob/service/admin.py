@@ -48,9 +48,9 @@ class Admin:
         if not physical.strip() or len(physical) > LONGEST or not physical.isprintable():
             raise BadRequest(f"{physical[:LONGEST]!r} is not the name of a machine")
         now = self._clock.now()
-        suspect = self._suspect(physical) or Suspect(physical, "", 0.0, now)
+        suspect = self._suspect(physical) or Suspect(physical, "", now)
         pinned = replace(suspect, pinned=_word(verdict))
-        if pinned.pinned or pinned.reasons:
+        if pinned.pinned or pinned.accusations:
             self._reputation.put(pinned)
         else:
             self._reputation.remove(physical)  # nothing was ever held against it
@@ -72,8 +72,11 @@ class Admin:
     def leaks(self) -> SweptView:
         return self.sweep(dry_run=True)
 
-    def sweep(self, *, dry_run: bool = False) -> SweptView:
-        swept, now = self._orphans.sweep(dry_run=dry_run), self._clock.now()
+    def sweep(self, *, dry_run: bool = False, slice: str = "") -> SweptView:
+        if slice and dry_run:
+            raise BadRequest("a sweep of one slice has no dry run", hint="`tpujob leaks` shows it.")
+        swept = self._orphans.release(slice) if slice else self._orphans.sweep(dry_run=dry_run)
+        now = self._clock.now()
         return SweptView(
             deleted=self._views(swept.deleted, now),
             kept=self._views(swept.kept, now),
@@ -82,6 +85,7 @@ class Admin:
                 for owned, why in swept.failed
             ],
             keys=swept.keys,
+            unclear=self._views(swept.unclear, now),
             unlisted=swept.unlisted,
         )
 
@@ -122,6 +126,9 @@ class Admin:
         except (Transient, Refused) as error:
             yield Broken("I2", "", f"the slices in the cloud could not be listed: {error.message}")
             return
+        for owned in swept.unclear:
+            text = f"{owned.name} in {owned.zone}: its job's record cannot be read ({owned.detail})"
+            yield Broken("I2", owned.job_id, text)
         for owned in (*swept.deleted, *swept.kept):
             text = f"{owned.name} in {owned.zone} belongs to no job ({owned.detail})"
             yield Broken("I2", owned.job_id, text)

@@ -126,7 +126,9 @@ class Jobs:
             store, clock, index, loop, reconciler.counters, notifications, circuits, costs,
             settings.process,
         )  # fmt: skip
-        self._queue = QueueReader(store, clock, queue, index, self._knowledge)
+        self._queue = QueueReader(
+            store, clock, queue, index, self._knowledge, reconciler.breaker, settings.quotas
+        )
         self._submission = submission = Submission(
             blobs, ports.copies, clock, site, settings.offered, funds, settings.word
         )
@@ -214,7 +216,7 @@ class Jobs:
         self._submission.check_data(self._who, placed.spec)
         self._secrets.check(self._who, placed.spec)
         self._notifications.check(placed.spec)
-        self._queue.check(self._who, placed.spec)
+        self._queue.check(self._who, placed.spec, placed.offers)
         return placed, self._queue.edges(self._who, placed.spec)
 
     # Look ------------------------------------------------------------------------------------------------------------

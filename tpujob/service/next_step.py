@@ -14,11 +14,12 @@ from tpujob.api import (
 from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.capacity.circuits import Wait
 from tpujob.domain.capacity.waiting_reasons import describe
-from tpujob.domain.failures import retry
+from tpujob.domain.failures import retry, starts
 from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.money import budget
 from tpujob.domain.observations import Place, Reason, ReasonKind
 from tpujob.domain.progress import JobProgress
+from tpujob.domain.spec import Recovery
 from tpujob.domain.text import amount_of_bytes, dollars, duration, many, rfc3339
 
 
@@ -26,7 +27,7 @@ def why(job: Job, wait: Wait | None, unpaid: str, now: float, place: Place | Non
     """Return why it is in its state; while it is queued, what it waits for now."""
     if job.state is not State.QUEUED:
         return job.message
-    if reason := binding(place):
+    if reason := binding(place, wait):
         return describe(reason)
     copy = copying(job, now)
     if copy:
@@ -34,10 +35,11 @@ def why(job: Job, wait: Wait | None, unpaid: str, now: float, place: Place | Non
     return (circuits.describe_wait(wait, now) if wait else unpaid) or job.message
 
 
-def binding(place: Place | None) -> Reason | None:
+def binding(place: Place | None, wait: Wait | None) -> Reason | None:
     """Return the queue's reason why it requests no slice now; None: nothing but its own refused requests."""
     reason = next(iter(place.reasons), None) if place else None
-    return None if reason is None or reason.kind in _OWN else reason
+    is_own = reason is not None and wait is not None and reason.kind is ReasonKind.REFUSED
+    return None if reason is None or is_own or reason.kind is ReasonKind.RETRY else reason
 
 
 def what_next(
@@ -52,7 +54,7 @@ def what_next(
         return _group_ends(job)
     if job.wish is not DesiredState.RUN:
         return _on_its_way_out(job)
-    again = f"another slice and resumes{_from_checkpoint(has)}"
+    again = f"another slice and {goes_on(job, has)}"
     match job.state:
         case State.QUEUED:
             return _in_queue(job, again if job.attempt else "a slice", wait, now, place)
@@ -61,7 +63,7 @@ def what_next(
         case State.PREPARING | State.RUNNING | State.HOLDING if job.then is State.QUEUED:
             text = "when the program has stopped, its slice is handed on or released"
             return _next("release_slice", f"{text}, and the job is queued again")
-        case State.PREPARING if job.wake > now:
+        case State.PREPARING if retry.due_at(job.wake, now) > now:
             text = "the program is started again on the same slice"
             return _next("start_program", text, at=job.wake)
         case State.PREPARING:
@@ -70,8 +72,8 @@ def what_next(
             )
         case State.HOLDING if job.then is not None:
             text = "when the program has stopped, the slice is released and the job ends"
-            command = _command(job, "resume", "resumes it", "--budget USD")
-            return _next("release_slice", text, command)
+            more = _command(job, "resume", "resumes it", "--budget USD")
+            return _next("release_slice", text, *((more,) if job.cause is Cause.BUDGET else ()))
         case State.HOLDING:
             text = "the program is being started again on the held slice"
             return _next("start_program", text)
@@ -79,7 +81,7 @@ def what_next(
             return _next("request_slice", f"when the slice is confirmed gone, it requests {again}")
         case _:
             spot = job.slice is not None and job.slice.pricing == "spot"
-            lost = "if the slice is preempted, it requests another and resumes from its checkpoint"
+            lost = f"if the slice is preempted, it requests another and {goes_on(job, has)}"
             text = "it succeeds when every host exits with 0"
             if has.nonfinite:
                 lost = f"if the slice is preempted, it requests {again}"
@@ -91,19 +93,19 @@ def what_next(
 def _in_queue(
     job: Job, request: str, wait: Wait | None, now: float, place: Place | None
 ) -> NextView:
-    if reason := binding(place):
+    if reason := binding(place, wait):
         command = f"tpujob queue release {held_id(job)}"
         release = (CommandView(command=command, does="lets it start"),)
         return _next(
             "request_slice",
             f"it requests {request} {_AFTER[reason.kind]}".rstrip(),
             *(release if reason.kind is ReasonKind.HELD else ()),
-            at=reason.until,
+            at=None if reason.kind is ReasonKind.TOO_BIG else reason.until,
         )
     if under_way := datasets.under_way(job):
         text = f"when {under_way.name} is in {under_way.region}, it requests a slice there"
         return _next("copy_data", text)
-    due = max(job.wake, wait.first_at if wait else 0.0)
+    due = retry.due_at(max(job.wake, wait.first_at if wait else 0.0), now)
     return _next("request_slice", f"it requests {request}", at=due if due > now else None)
 
 
@@ -143,8 +145,6 @@ def elements_text(job: JobFacts) -> str:
 
 
 _ENDED = (State.SUCCEEDED, State.FAILED)
-#: what the wait for capacity says better
-_OWN = (ReasonKind.RETRY, ReasonKind.REFUSED)
 #: when a job in the queue requests a slice
 _AFTER = {
     ReasonKind.DEPENDENCY: "after that",
@@ -157,6 +157,8 @@ _AFTER = {
     ReasonKind.RESERVED: "after that job",
     ReasonKind.ORDER: "after that",
     ReasonKind.REQUESTED: "when one of those requests is answered",
+    ReasonKind.REFUSED: "",
+    ReasonKind.TOO_BIG: "once the project may have so many chips",
     ReasonKind.HANDED_ON: "if it does not get that slice",
 }
 
@@ -220,19 +222,30 @@ def after_group(group: Job) -> NextView:
 
 
 def goes_on(job: Job, has: JobProgress) -> str:
-    """Say what a resume does: `resumes from checkpoint 480`."""
+    """Say how the next attempt begins: `resumes from checkpoint 480`."""
     where = _from_checkpoint(has)
-    return f"resumes{where}" if where or not job.state.final else "starts it again"
+    if where or not job.attempts:
+        return f"resumes{where}" if where else "starts it again"
+    empty = job.attempts[-1].warnings.empty
+    if any(output.folder not in empty for output in job.spec.outputs):
+        return "starts again with the files that `outputs` has kept; it has reported no checkpoint"
+    return f"starts again{' from step 1' if has.step else ''}: no checkpoint is known"
 
 
 def _from_checkpoint(has: JobProgress) -> str:
     """` from checkpoint 480`; empty: none is known."""
+    if has.checkpoint is None and has.partial is not None:
+        return (
+            f" from different checkpoints on its hosts, up to {has.partial}: none is on all of them"
+        )
     if has.checkpoint is None:
         before = has.resume_before
         return f" from a checkpoint before step {before}, if there is one" if before else ""
     bound = f", the newest before step {has.resume_before}" if has.resume_before else ""
     if has.doubtful:
         bound += ", which may hold bad numbers: the step at which they began is not known"
+    if has.partial is not None:
+        bound += f", the newest that all hosts have reported; some have reported {has.partial}"
     return f" from checkpoint {has.checkpoint}{bound}"
 
 
@@ -260,18 +273,28 @@ def _command(job: Job, verb: str, does: str, *options: str) -> CommandView:
 
 
 def budgets(job: Job) -> list[BudgetView]:
-    """Return the retries that `recovery` limits, and those of every other kind that were used; none for a group."""
+    """Return the retries that were used, that the job file sets, or that are common; none for a group."""
     if job.spec.is_group:
         return []
     rules = {rule.budget: rule for rule in retry.POLICIES.values() if rule.budget}
     views: list[BudgetView] = []
     for name, rule in rules.items():
-        used = job.spent.get(name, 0)
-        if used or rule.limit:
-            limit = retry.limit_of(rule, job.spec.recovery)
-            left = None if limit is None else max(0, limit - used)
-            views.append(BudgetView(name=name, used=used, left=left, limit=limit))
+        used, limit = job.spent.get(name, 0), retry.limit_of(rule, job.spec.recovery)
+        if used or name in _COMMON or limit != retry.limit_of(rule, _DEFAULT):
+            views.append(_budget(name, used, limit))
+    if job.spec.recovery.attempts is not None:
+        views.append(_budget("attempts", starts.count_starts(job), job.spec.recovery.attempts))
     return views
+
+
+#: retry budgets that are always shown
+_COMMON = ("preemptions", "failures", "hangs", "nonfinite")
+_DEFAULT = Recovery()  # pyright: ignore[reportCallIssue]
+
+
+def _budget(name: str, used: int, limit: int | None) -> BudgetView:
+    left = None if limit is None else max(0, limit - used)
+    return BudgetView(name=name, used=used, left=left, limit=limit)
 
 
 def copying(job: Job, now: float) -> CopyView | None:

@@ -157,12 +157,16 @@ def _give_back(job: Job) -> str:
     return f"{stops}releases {named}, and cancels the job"
 
 
+#: of a job that is removed
+_STAYS = "its cost stays in `tpujob cost report`"
+
+
 def _clean(job: Job) -> ActionView:
     if job.wish is DesiredState.CLEAN:
         raise IllegalInState(f"job {job.id} is being cleaned already")
-    removes = "removes its logs and its record for good"
+    removes = f"removes its logs and its record for good; {_STAYS}"
     if job.spec.is_group:
-        does = "ends its elements, then removes their logs and records for good, and its own"
+        does = f"ends its elements, then removes their logs and records for good, and its own; {_STAYS}"
         return _view("clean", does, _OF_ELEMENTS, CHECKPOINTS)
     if job.state.final:
         return _view("clean", removes, NOTHING, CHECKPOINTS)
@@ -210,9 +214,8 @@ def _resume(job: Job, has: JobProgress, funds: Funds, prices: PriceList, now: fl
     if job.spec.is_group:
         does = "resumes those of its elements that failed or were cancelled"
         return _view("resume", does, "the slices of those elements")
-    needed = next_step.needs_budget(job) or (
-        job.state is State.HOLDING and job.then is State.FAILED
-    )
+    ending = job.state is State.HOLDING and job.then is State.FAILED
+    needed = next_step.needs_budget(job) or (ending and job.cause is Cause.BUDGET)
     if job.wish is DesiredState.RUN and not job.state.final and not needed:
         raise IllegalInState(f"job {job.id} is already active")
     if job.cause is Cause.BAD_SPEC and job.state.final:

@@ -22,12 +22,13 @@ from tpujob.api import (
 )
 from tpujob.domain.capacity import circuits
 from tpujob.domain.events import Event
-from tpujob.domain.failures import host_reputation, stall
+from tpujob.domain.failures import host_reputation, stall, warnings
+from tpujob.domain.failures.retry import due_at
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
-from tpujob.domain.model import Attempt, Code, Ignored, Job, Slice, State, Suspect
+from tpujob.domain.model import Accusation, Attempt, Code, Ignored, Job, Slice, State, Suspect
 from tpujob.domain.money import pace
-from tpujob.domain.money.ledger import free, usd_of_job, usd_of_slice
+from tpujob.domain.money.ledger import certain, free, usd_of_job, usd_of_slice
 from tpujob.domain.observations import HostReport, Maintenance
 from tpujob.domain.progress import (
     JobProgress,
@@ -152,6 +153,7 @@ def job_view(
         usd_copies=sum(copy.micros for copy in job.copies) / 1e6,
         maintenance=_maintenance_view(runtime.maintenance, now),
         ignored=_ignored_view(job.attempt, runtime.ignored),
+        warnings=[*warnings.sentences(job.attempt.warnings)] if job.attempt else [],
         topology=shown.facts.topology,
         runtime_version=shown.runtime_version,
         steps_per_s=rate,
@@ -163,13 +165,12 @@ def job_view(
         bundles=list(job.bundles) if private else [],
         code=code_view(job.code) if private else None,
         hold_until=_maybe(job.hold_until),
-        wake_at=_maybe(job.wake if job.state in _WAITING and job.wake > now else None),
+        wake_at=_maybe(job.wake if job.state in _WAITING and due_at(job.wake, now) > now else None),
         spending=budgets.views(job, runtime.funds, now),
         spent=dict(job.spent),
         budgets=next_step.budgets(job),
         slices=[
-            slice_view(job, s, now=now, host_keys=host_keys if s is serving else "")
-            for s in job.slices
+            slice_view(s, now=now, host_keys=host_keys if s is serving else "") for s in job.slices
         ],
         attempts=[attempt_view(a, steps, private=private) for a in job.attempts],
         spec=_spec(job, private=private),
@@ -222,7 +223,10 @@ def code_view(code: Code | None) -> CodeView | None:
     return None if code is None else CodeView(**asdict(code))
 
 
-def slice_view(job: Job, slice: Slice, *, now: float, host_keys: str = "") -> SliceView:
+def slice_view(slice: Slice, *, now: float, host_keys: str = "") -> SliceView:
+    is_free = free(slice)
+    usd = 0.0 if is_free else usd_of_slice(slice, now)
+    least = 0.0 if is_free else usd_of_slice(certain(slice), now)
     return SliceView(
         name=slice.name,
         type=slice.type,
@@ -231,7 +235,9 @@ def slice_view(job: Job, slice: Slice, *, now: float, host_keys: str = "") -> Sl
         pricing=slice.pricing,
         role=slice.role,
         usd_per_hour=slice.usd_per_hour,
-        usd=0.0 if free(job, slice) else usd_of_slice(slice, now),
+        usd=usd,
+        free=is_free,
+        unsure_usd=round((usd or 0.0) - (least or 0.0), 6),
         requested_at=rfc3339(slice.requested_at),
         ready_at=_maybe(slice.ready_at),
         gone_at=_maybe(slice.gone_at),
@@ -259,6 +265,7 @@ def attempt_view(
         host=attempt.host,
         message=attempt.message,
         evidence=[ProofView(**asdict(line)) for line in attempt.evidence] if private else [],
+        last_error=ProofView(**asdict(attempt.last_error) | hidden) if attempt.last_error else None,
         physical=list(attempt.physical),
         verdict=VerdictView(**asdict(attempt.verdict) | hidden) if attempt.verdict else None,
         unreached=UnreachedView(**asdict(attempt.unreached)) if attempt.unreached else None,
@@ -283,6 +290,7 @@ def event_view(event: Event) -> EventView:
 
 
 def suspect_view(suspect: Suspect, *, now: float) -> SuspectView:
+    counted = host_reputation.counted(suspect)
     return SuspectView(
         physical=suspect.physical,
         zone=suspect.zone,
@@ -290,9 +298,14 @@ def suspect_view(suspect: Suspect, *, now: float) -> SuspectView:
         refused=host_reputation.refused(suspect, now),
         accusers=len(host_reputation.accusers(suspect, now)),
         pinned=suspect.pinned,
-        reasons=list(suspect.reasons),
+        reasons=[_reason(a) for a in counted],
+        open=[_reason(a) for a in suspect.accusations if a not in counted],
         updated_at=rfc3339(suspect.updated_at),
     )
+
+
+def _reason(accusation: Accusation) -> str:
+    return f"job {accusation.job} attempt {accusation.attempt}: {accusation.text}"
 
 
 def leak_view(owned: Owned, *, now: float, prices: PriceList = LIST) -> LeakView:

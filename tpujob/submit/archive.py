@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import workloads
 from tpujob.domain.text import many, one_line
-from tpujob.errors import BadRequest
+from tpujob.errors import BadSpec
 from tpujob.protocol.bundle import MAX_FILES
 from tpujob.submit import git
 from tpujob.submit.git import NOWHERE
@@ -45,7 +45,8 @@ GENERATED = frozenset(
 )
 IGNORED = NEVER | GENERATED
 
-MOST_LISTED = 20  #: files that look like keys in one message
+_POINTER = b"version https://git-lfs.github.com/spec/v1\n"
+MOST_LISTED = 20  #: files in one message
 
 _CODE_LIMIT = f"{LIMIT // 1024**2} MiB"
 
@@ -57,6 +58,8 @@ class Bundle:
     sha256: str  #: hash of `data`
     data: bytes = field(repr=False)  #: a tar.gz
     files: tuple[str, ...]  #: paths of the files in it
+    size: int = 0  #: bytes of the files
+    by_git: bool = False  #: without the files that git ignores
     #: commit and diff of the checkout
     standing: CodeGiven = field(default_factory=NOWHERE.copy, repr=False)
     warnings: tuple[str, ...] = ()  #: warnings for the user, before the bundle is shipped
@@ -64,15 +67,16 @@ class Bundle:
 
 def pack(folder: Path, *, allow_keys: bool = False) -> Bundle:
     """Return the files below `folder` as a bundle. In a git repository these are the tracked and untracked files that
-    git does not ignore, with submodules; else all but `GENERATED`. `.tpujobignore` excludes files. Raise BadRequest,
+    git does not ignore, with submodules; else all but `GENERATED`. `.tpujobignore` excludes files. Raise BadSpec,
     with names of files, for a folder that is too large, unreadable or has links that lead outside. Unless `allow_keys`,
     raise it also for files that look like keys."""
     if not folder.is_dir():
-        raise BadRequest(
+        raise BadSpec(
             f"code: {folder} is not a folder", hint="Give a folder, relative to the job file."
         )
-    tracked, missing = git.list_files(folder)  # empty for a folder that git itself ignores
-    names = sorted(_without_ignored(folder, tracked or _walk(folder)))
+    listed = git.list_files(folder)
+    tracked, missing = listed or ([], [])
+    names = sorted(_without_ignored(folder, _walk(folder) if listed is None else tracked))
     names = [name for name in names if _is_packable(folder, name)]
     _check_size(folder, names)
     keys = files_with_keys(folder, names)
@@ -85,8 +89,9 @@ def pack(folder: Path, *, allow_keys: bool = False) -> Bundle:
     warnings = (
         *(f"{n} looks like a key and is shipped; {IGNORE_FILE} can leave it out" for n in keys),
         *(f"the submodule {n} is not checked out, so nothing of it is shipped" for n in missing),
+        *_pointers_warning(folder, names),
     )
-    return replace(bundle, warnings=warnings)
+    return replace(bundle, warnings=warnings, by_git=listed is not None)
 
 
 @cache
@@ -105,7 +110,7 @@ def _walk(folder: Path) -> Iterator[str]:
     """Yield the path of every file and link, without generated ones."""
 
     def unreadable(error: OSError) -> None:
-        raise BadRequest(f"code: cannot read {error.filename}: {error.strerror}") from error
+        raise BadSpec(f"code: cannot read {error.filename}: {error.strerror}") from error
 
     for root, folders, files in os.walk(folder, onerror=unreadable):
         parent = Path(root)
@@ -126,30 +131,33 @@ def _without_ignored(folder: Path, names: Iterable[str]) -> list[str]:
     except FileNotFoundError:
         return candidates
     except OSError as error:
-        raise BadRequest(f"code: cannot read {ignore}: {error.strerror}") from error
+        raise BadSpec(f"code: cannot read {ignore}: {error.strerror}") from error
     ignored = git.excluded_files(ignore, candidates)
     return [name for name in candidates if name not in ignored]
 
 
-def _keys_error(folder: Path, keys: list[str]) -> BadRequest:
-    listed = ", ".join(one_line(name, 200) for name in keys[:MOST_LISTED])
-    rest = f" and {len(keys) - MOST_LISTED} more" if len(keys) > MOST_LISTED else ""
-    return BadRequest(
-        f"code: {many(len(keys), 'file')} of {folder} would be shipped and may hold a key: {listed}{rest}",
+def _keys_error(folder: Path, keys: list[str]) -> BadSpec:
+    return BadSpec(
+        f"code: {many(len(keys), 'file')} of {folder} would be shipped and may hold a key: {_listed(keys)}",
         hint=f"Name them in {IGNORE_FILE}; tell the program its keys by `tpujob secret set` and `run.secrets`. "
         "`--allow-keys` ships them all the same.",
     )
 
 
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(one_line(name, 200) for name in names[:MOST_LISTED])
+    return shown + (f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else "")
+
+
 def _is_packable(folder: Path, name: str) -> bool:
-    """Return whether the name is a file or a link. Raise BadRequest for a link that leads out of the folder."""
+    """Return whether the name is a file or a link. Raise BadSpec for a link that leads out of the folder."""
     path = folder / name
     if not path.is_symlink():
         return path.is_file()
     target = os.readlink(path)
     inside = path.parent.resolve().joinpath(target).resolve().is_relative_to(folder.resolve())
     if os.path.isabs(target) or not inside:
-        raise BadRequest(
+        raise BadSpec(
             f"code: {name} is a link to {target}, which is outside {folder}",
             hint=f"Copy it in, or name it in {IGNORE_FILE}.",
         )
@@ -159,7 +167,7 @@ def _is_packable(folder: Path, name: str) -> bool:
 def _check_size(folder: Path, names: Iterable[str]) -> None:
     sizes = {n: (folder / n).lstat().st_size for n in names}
     if len(sizes) > MAX_FILES:
-        raise BadRequest(
+        raise BadSpec(
             f"code: {folder} has {len(sizes):,} files, more than {MAX_FILES:,}",
             hint=f"Name what the program does not need in {IGNORE_FILE}.",
         )
@@ -167,10 +175,23 @@ def _check_size(folder: Path, names: Iterable[str]) -> None:
     if total > LIMIT:
         biggest = sorted(sizes, key=lambda n: -sizes[n])[:5]
         listed = ", ".join(f"{n} ({sizes[n] / 1024**2:.1f} MiB)" for n in biggest)
-        raise BadRequest(
+        raise BadSpec(
             f"code: {folder} has {total / 1024**2:,.0f} MiB, more than {_CODE_LIMIT}; the biggest: {listed}",
             hint=f"Name what the program does not need in {IGNORE_FILE}; put data into a bucket.",
         )
+
+
+def _pointers_warning(folder: Path, names: Iterable[str]) -> Iterator[str]:
+    """Yield a warning about files whose contents are elsewhere, in git-LFS."""
+    pointers: list[str] = []
+    for name in names:
+        path = folder / name
+        if not path.is_symlink() and len(_POINTER) < path.stat().st_size < 1024:
+            with path.open("rb") as file:
+                pointers += [name] if file.read(len(_POINTER)) == _POINTER else []
+    if pointers:
+        text = "shipped as pointers of git-LFS, without their contents"
+        yield f"{text}: {_listed(pointers)}; `git lfs pull` fetches them"
 
 
 # The archive ---------------------------------------------------------------------------------------------------------
@@ -180,31 +201,34 @@ def _archive(files: Iterable[tuple[str, Path]]) -> Bundle:
     """Return a bundle without times, owners or hosts: the same names, contents and execute bits give the same bytes."""
     packed = io.BytesIO()
     names: list[str] = []
+    size = 0
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=0, filename="") as zipped,
         tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         for name, path in files:
-            _add(tar, name, path)
+            size += _add(tar, name, path)
             names.append(name)
     data = packed.getvalue()
-    return Bundle(hashlib.sha256(data).hexdigest(), data, tuple(names))
+    return Bundle(hashlib.sha256(data).hexdigest(), data, tuple(names), size)
 
 
-def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
+def _add(tar: tarfile.TarFile, name: str, path: Path) -> int:
+    """Add a file or link and return its size in bytes. Raise BadSpec for an unreadable one."""
     entry = tarfile.TarInfo(name)
     try:
         mode = path.lstat().st_mode
         if stat.S_ISLNK(mode):
             entry.type, entry.linkname = tarfile.SYMTYPE, os.readlink(path)
             tar.addfile(entry)
-            return
+            return 0
         content = path.read_bytes()
     except OSError as error:
-        raise BadRequest(
+        raise BadSpec(
             f"code: cannot read {path}: {error.strerror}",
             hint=f"Make it readable, or name it in {IGNORE_FILE}.",
         ) from error
     entry.mode = 0o755 if mode & stat.S_IXUSR else 0o644
     entry.size = len(content)
     tar.addfile(entry, io.BytesIO(content))
+    return len(content)

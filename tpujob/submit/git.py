@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpujob.errors import BadRequest
+from tpujob.errors import BadSpec
 from tpujob.submit.secrets_scan import holds_a_key, named_like_a_key
 
 if TYPE_CHECKING:
@@ -28,24 +28,44 @@ _FILES = re.compile(rb"(?m)^(?=diff --git )")
 NOWHERE: CodeGiven = {"commit": "", "branch": "", "dirty": False, "diff": ""}
 
 
-def list_files(folder: Path) -> tuple[list[str], list[str]]:
+#: variables that would name another repository, or change the meaning of paths
+_FOREIGN = re.compile(
+    r"GIT_(?:DIR|WORK_TREE|INDEX_FILE|COMMON_DIR|PREFIX|NAMESPACE|CEILING_DIRECTORIES|.*OBJECT_DIRECTOR.*|.*_PATHSPECS)"
+)
+
+
+def list_files(folder: Path) -> tuple[list[str], list[str]] | None:
     """Return the existing files and links that git tracks or does not ignore, with those of submodules, and the
-    submodules that are not checked out. Both are empty without a repository or without git. Raise BadRequest if git
-    refuses, as shipping all files instead could ship secrets."""
+    submodules that are not checked out; None: the folder is in no repository. Raise BadSpec if git is not installed,
+    refuses, or lists no file, as shipping all files instead could ship secrets."""
+    if not _in_repository(folder):
+        return None
+    if _run(folder, ("--version",), b"") is None:
+        raise BadSpec(
+            f"code: {folder} is in a git repository, and git, which knows the files to leave out, is not installed",
+            hint="Install git, or copy what the program needs to a folder outside of the repository.",
+        )
     names: list[str] = []
     missing: list[str] = []
-    if _in_repository(folder):
-        _list_into(folder, "", names, missing)
+    _list_into(folder, "", names, missing)
+    if not names:
+        ignored = _git(folder, "check-ignore", "--quiet", str(folder.resolve())) is not None
+        why = "it ignores the folder" if ignored else "there is none, or it ignores them all"
+        raise BadSpec(
+            f"code: git lists no file to ship in {folder}: {why}",
+            hint="`git add -f FILE` adds what the program needs, `git check-ignore -v FILE` names the rule; `git init` "
+            "in the folder makes it a repository of its own.",
+        )
     return names, missing
 
 
 def excluded_files(patterns: Path, names: Collection[str]) -> frozenset[str]:
-    """Return the paths that a file of gitignore patterns excludes. Raise BadRequest if git is not installed."""
+    """Return the paths that a file of gitignore patterns excludes. Raise BadSpec if git is not installed."""
     with tempfile.TemporaryDirectory(prefix="tpujob-") as scratch:
         # an empty repository has no patterns of its own
         repository = _git(Path(scratch), "init", "--quiet", "--template=")
         if repository is None:
-            raise BadRequest(
+            raise BadSpec(
                 f"code: {patterns} cannot be followed without git",
                 hint="Install git, or remove it.",
             )
@@ -73,9 +93,9 @@ def _list_into(folder: Path, prefix: str, names: list[str], missing: list[str]) 
     done = _run(folder, args, b"")
     if done is None or done.returncode:
         lines = done.stderr.decode(errors="replace").splitlines() if done else []
-        raise BadRequest(
+        raise BadSpec(
             f"code: git cannot list the files of {folder}: {lines[0] if lines else 'it does not say why'}",
-            hint="`git status` there says more.",
+            hint="`git status` there says more. Files that git ignores are not shipped, so its list is needed.",
         )
     for name in dict.fromkeys(_names(done.stdout)):  # a merge conflict lists a file three times
         path = folder / name
@@ -105,9 +125,7 @@ def _diff(folder: Path, shipped: Collection[str], allow_keys: bool) -> str:
 
 def _in_repository(folder: Path) -> bool:
     start = folder.resolve()
-    if not any((parent / ".git").exists() for parent in (start, *start.parents)):
-        return False
-    return _run(folder, ("--version",), b"") is not None
+    return any(os.path.lexists(parent / ".git") for parent in (start, *start.parents))
 
 
 def _git(folder: Path, *args: str, stdin: bytes = b"") -> bytes | None:
@@ -119,14 +137,20 @@ def _git(folder: Path, *args: str, stdin: bytes = b"") -> bytes | None:
 def _run(
     folder: Path, args: Sequence[str], stdin: bytes
 ) -> subprocess.CompletedProcess[bytes] | None:
+    environment = {n: v for n, v in os.environ.items() if not _FOREIGN.fullmatch(n)}
     try:
         return subprocess.run(
-            ["git", *args], cwd=folder, input=stdin, capture_output=True, timeout=TIMEOUT
+            ["git", *args],
+            cwd=folder,
+            env=environment,
+            input=stdin,
+            capture_output=True,
+            timeout=TIMEOUT,
         )
     except FileNotFoundError:
         return None
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BadRequest(f"code: git does not answer in {folder}: {error}") from error
+        raise BadSpec(f"code: git does not answer in {folder}: {error}") from error
 
 
 def _line(folder: Path, *args: str) -> str:

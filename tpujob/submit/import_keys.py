@@ -1,7 +1,7 @@
 """Reads the mappings of another tool's file, and notes the outcome of every key, so that no key is lost silently."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeVar
@@ -29,12 +29,14 @@ class KeyNote:
     text: str  #: the new key in the job file, or the reason
 
 
-def documents(text: str, source: str) -> Iterator[Document]:
-    """Yield the documents of a file, with line numbers of the whole file. Raise BadSpec for invalid YAML."""
+def documents(text: str, source: str, as_written: Collection[KeyPath] = ()) -> Iterator[Document]:
+    """Yield the documents of a file, with line numbers of the whole file; `as_written` as in `yaml.load`. Raise BadSpec
+    for invalid YAML."""
     starts = [match.start() for match in re.finditer(r"^---(?=\s|$)", text, re.M)]
     for start, end in pairwise([0, *starts, len(text)]):
         if re.sub(r"^(---)?\s*(#.*)?$", "", text[start:end], flags=re.M).strip():
-            yield yaml.load("\n" * text.count("\n", 0, start) + text[start:end], source)
+            lines = "\n" * text.count("\n", 0, start) + text[start:end]
+            yield yaml.load(lines, source, as_written)
 
 
 class ImportReading:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import yaml
 
@@ -20,6 +20,9 @@ from tpujob.domain.text import clean
 from tpujob.errors import BadRequest, BadSpec
 from tpujob.submit.import_keys import KeyNote, Section
 from tpujob.submit.secrets_scan import holds_a_key
+
+#: what a path of this machine is: `keys` is a file or a folder that holds keys
+PathKind = Literal["folder", "file", "keys", "missing"]
 
 #: names of variables whose values are secrets
 _SECRET = re.compile(r"(KEY|TOKEN|PASSWORD|PASSWD|CREDENTIALS?)$|SECRET|ACCESS_KEY", re.I)
@@ -54,9 +57,14 @@ def job_name(text: str, taken: Collection[str]) -> str:
     return f"{name[:33].rstrip('-')}-{mark}" if len(name) > 40 or name in taken else name
 
 
+def is_secret_name(name: str) -> bool:
+    """Return whether the value of a variable of that name is a secret."""
+    return _SECRET.search(name) is not None
+
+
 def add_variable(section: Section, run: dict[str, Any], name: str, value: str) -> None:
     """Add a variable to the part `run` of a job file; of a secret, add only the name."""
-    if _SECRET.search(name) or holds_a_key(value.encode(), prose=True):
+    if is_secret_name(name) or holds_a_key(value.encode(), prose=True):
         run.setdefault("secrets", []).append(name)
         section.note(name, "kept", f"run.secrets, without its value: tpujob secret set {name}")
     else:
@@ -100,9 +108,15 @@ def _without_empty(part: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in part.items() if value not in (None, "", [], {})}
 
 
-def write(drafts: Sequence[JobDraft], source: Path, folder: Path) -> list[Path]:
-    """Write each draft into a folder and return the paths. Paths in the drafts are relative to `source`. Raise
-    BadRequest if a file cannot be written, and write nothing if one exists already."""
+def local_path(path: str, bases: Sequence[Path]) -> Path:
+    """Return a path of a draft: below the first of the folders that has it, or else below the last."""
+    target = Path(path).expanduser()
+    return (next((b for b in bases if (b / target).exists()), bases[-1]) / target).resolve()
+
+
+def write(drafts: Sequence[JobDraft], bases: Sequence[Path], folder: Path) -> list[Path]:
+    """Write each draft into a folder and return the paths. Paths in the drafts are relative to `bases`, as in
+    `local_path`. Raise BadRequest if a file cannot be written, and write nothing if one exists already."""
     paths = [folder / f"{draft.name}.yaml" for draft in drafts]
     if existing := [path for path in paths if path.exists()]:
         hint = "Name another folder with --to, or remove the file."
@@ -111,9 +125,7 @@ def write(drafts: Sequence[JobDraft], source: Path, folder: Path) -> list[Path]:
     def moved(path: str) -> str:
         if "://" in path:
             return path
-        target = Path(path).expanduser()
-        base = source if (source / target).exists() else source.parent  # jobman's own folder
-        return os.path.relpath((base / target).resolve(), folder.resolve())
+        return os.path.relpath(local_path(path, bases), folder.resolve())
 
     texts: list[str] = []
     for draft in drafts:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
+import shlex
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpujob.config import files
 from tpujob.domain.host.plan import options
 from tpujob.domain.spec import FROM_FILE, JobSpec, elements, jobspec, yaml
-from tpujob.domain.spec.group import value_text
 from tpujob.domain.text import clean
 from tpujob.errors import BadSpec
 from tpujob.submit.import_plan import job_name
+from tpujob.submit.program import missing_script
 
 if TYPE_CHECKING:
     from tpujob.submit.archive import Bundle
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CHECKED = 100  #: number of a group's elements whose arguments are checked
+#: a key that only SkyPilot's files have
+_SKYPILOT = r"(?m)^(?:resources|file_mounts|workdir|num_nodes|envs|service|config|experimental):"
 FILE = "file://"  #: prefix of a data source that is a folder, followed by its machine
 
 
@@ -34,11 +38,28 @@ def warn(text: str) -> None:
 
 def read(file: Path, name: str, *, cross_region: bool, values: Sequence[str] = ()) -> JobSpec:
     """Return the spec in the file, changed by the options of the command line. `values`: those of `--set`."""
-    keys = jobspec.dump(jobspec.load(files.read(file), str(file)))
+    text = files.read(file)
+    try:
+        keys = jobspec.dump(jobspec.load(text, str(file)))
+    except BadSpec:
+        _refuse_other_tools(text, file)
+        raise
     keys["tpu"]["allow_cross_region"] |= cross_region
     for value in values:
         _apply_setting(keys, value)
     return prepare({**keys, "name": name or keys["name"]}, file)
+
+
+def _refuse_other_tools(text: str, file: Path) -> None:
+    """Raise BadSpec with the way to import a file of Slurm or SkyPilot."""
+    if re.search(r"(?m)^#SBATCH\b", text):
+        raise BadSpec(
+            f"{file}: is a script of Slurm, not a job file",
+            hint="Write its commands into `run.command`. `tpujob import` reads files of SkyPilot and jobman.",
+        )
+    if re.search(_SKYPILOT, text) and not re.search(r"(?m)^tpu:", text):
+        hint = f"`tpujob import skypilot {shlex.quote(str(file))}` makes a job file of it."
+        raise BadSpec(f"{file}: is a task of SkyPilot, not a job file", hint=hint)
 
 
 def _apply_setting(keys: dict[str, Any], text: str) -> None:
@@ -49,13 +70,14 @@ def _apply_setting(keys: dict[str, Any], text: str) -> None:
         raise BadSpec(f"--set {text}: must be KEY=VALUE", hint="Such as --set run.args.lr=1e-3.")
     # a command may have commas and braces; an empty text is a value, too
     is_text = path == "run.command" or not written.strip()
-    values = [written] if is_text else yaml.load(f"values: [{written}]", "--set").data["values"]
+    values = [written] if is_text else _values(written, as_written=parents == ["run", "env"])
     if len(values) != 1:
         if parents not in (["run", "args"], ["run", "env"]):
             raise BadSpec(
                 f"--set {path}: only keys below run.args and run.env take several values",
                 hint="Put text with a comma into quotes.",
             )
+        values = _values(written, as_written=True)
         keys["matrix"] = {**(keys["matrix"] or {}), key: values}
         values = [f"{{{key}}}"]
     parent = keys
@@ -63,7 +85,12 @@ def _apply_setting(keys: dict[str, Any], text: str) -> None:
         if not isinstance(parent.get(part), dict):  # `jobspec.parse` reports what is wrong
             parent[part] = {}
         parent = parent[part]
-    parent[key] = value_text(values[0]) if parents == ["run", "env"] else values[0]
+    parent[key] = values[0]
+
+
+def _values(written: str, *, as_written: bool) -> list[Any]:
+    paths = [("values", yaml.EACH)] if as_written else []
+    return yaml.load(f"values: [{written}]", "--set", paths).data["values"]
 
 
 def prepare(keys: dict[str, Any], file: Path) -> JobSpec:
@@ -89,17 +116,29 @@ def name_of(program: str) -> str:
 def _folder_of_data(source: str, file: Path) -> str:
     """Return the source of a folder relative to the job file: machine and full path. Raise BadSpec if it is missing."""
     path = (file.parent / source).resolve()
-    if not path.exists():
-        raise BadSpec(
-            f"{file}: data: {path} is not there", hint="Write the path relative to the job file."
-        )
+    if not path.is_dir():
+        problem = "is a file; data is a folder" if path.exists() else "is not there"
+        raise BadSpec(f"{file}: data: {path} {problem}", hint=_path_hint(source))
+    if not any(files for _, _, files in os.walk(path)):
+        raise BadSpec(f"{file}: data: there is no file in {path}")
     return f"{FILE}{socket.gethostname()}{path}"
+
+
+def _path_hint(path: str) -> str:
+    as_it_is = " `~` and variables are not replaced." if path.startswith("~") or "$" in path else ""
+    return f"Write the path relative to the job file.{as_it_is}"
 
 
 def _check_code(spec: JobSpec, file: Path) -> None:
     """Raise BadSpec if the folder to ship, or the file of its environment, is missing. Without a folder, warn of a file
     of the command that is on this machine only."""
     if spec.code is None:
+        missing = missing_script(spec.run.command or "", lambda _: False)
+        if missing and missing.certain and not _may_bring_files(spec):
+            raise BadSpec(
+                f"{file}: run.command: {missing.path} will not be on the hosts, as no code is shipped",
+                hint="`code: .` ships the folder of the job file (tpujob run: --code .).",
+            )
         words = (word for word in (spec.run.command or "").split() if not word.startswith("/"))
         if local := next((word for word in words if os.path.isfile(file.parent / word)), None):
             warn(f"{local} is not shipped: ship its folder with `code: .` (tpujob run: --code .)")
@@ -108,7 +147,7 @@ def _check_code(spec: JobSpec, file: Path) -> None:
     if not folder.is_dir():
         raise BadSpec(
             f"{file}: code: {folder} is not a folder",
-            hint="Write the path relative to the job file.",
+            hint=_path_hint(spec.code),
         )
     if spec.env is None or spec.env.kind not in FROM_FILE:
         return
@@ -123,6 +162,31 @@ def _check_code(spec: JobSpec, file: Path) -> None:
             f"env.{spec.env.kind}: {spec.env.source} does not name jax, which {spec.run.workload} needs; "
             "without `env` it brings its own"
         )
+
+
+def _may_bring_files(spec: JobSpec) -> bool:
+    """Return whether something besides the code may put a script where the program starts."""
+    return bool(spec.setup or spec.data or spec.mounts or (spec.env and spec.env.docker))
+
+
+def _check_script(spec: JobSpec, file: Path, folder: Path, names: Collection[str]) -> None:
+    """Raise BadSpec if the command runs a script that the shipped files lack; warn if something else may bring it."""
+
+    def is_shipped(path: str) -> bool:
+        paths = {path, os.path.relpath(os.path.realpath(folder / path), os.path.realpath(folder))}
+        return "." in paths or any(
+            n in paths or n.startswith(tuple(p + "/" for p in paths)) for n in names
+        )
+
+    missing = missing_script(spec.run.command or "", is_shipped)
+    if missing is None:
+        return
+    there = os.path.lexists(folder / missing.path)
+    why = "which git or .tpujobignore excludes" if there else "which is not in the folder of `code`"
+    text = f"{file}: run.command: {missing.path}, {why}, will not be on the hosts"
+    if missing.certain and not _may_bring_files(spec):
+        raise BadSpec(text, hint="Correct its path, which is relative to the folder of `code`.")
+    warn(f"{text}, unless the job itself makes it")
 
 
 def _check_arguments(spec: JobSpec, file: Path) -> None:
@@ -156,12 +220,15 @@ def naming_file(file: Path, ask: Callable[[], T]) -> T:
 
 
 def pack_code(spec: JobSpec, file: Path, *, allow_keys: bool) -> Bundle | None:
-    """Return the bundle of the folder to ship; None: the job has none. Raise the errors of `archive.pack`."""
+    """Return the bundle of the folder to ship; None: the job has none. Raise the errors of `archive.pack`, and BadSpec
+    for a command that runs a script which is not in it."""
     if spec.code is None:
         return None
     from tpujob.submit.archive import pack
 
-    bundle = pack(file.parent / spec.code, allow_keys=allow_keys)
+    folder = file.parent / spec.code
+    bundle = pack(folder, allow_keys=allow_keys)
+    _check_script(spec, file, folder, bundle.files)
     for warning in bundle.warnings:
         warn(f"code: {clean(warning)}")
     return bundle

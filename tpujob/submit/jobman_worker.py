@@ -96,7 +96,7 @@ def read_machine(document: Document, reading: ImportReading) -> Machine:
         elif name in variables:
             add_variable(variables, spec["run"], name, value)
     if job.get("loop", bool) is False:
-        text = "jobman gave up at a preemption; `recovery: {preemptions: 0, failures: 0}` does that"
+        text = "jobman gave up at a preemption; `recovery: {attempts: 1}` does that"
         job.note("loop", "question", text)
     if worker := queue.get("enabled", bool):
         spec["setup"] = _setup(queue, spec["tpu"]["type"])

@@ -2,15 +2,25 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any, cast
 
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.spec import jobspec
 from tpujob.domain.spec.data import name_of, variable_of
+from tpujob.domain.spec.yaml import EACH, plain
 from tpujob.errors import BadSpec
 from tpujob.submit.import_keys import ImportReading, Outcome, Section, documents
-from tpujob.submit.import_plan import ImportPlan, JobDraft, add_variable, in_order, job_name
+from tpujob.submit.import_plan import (
+    ImportPlan,
+    JobDraft,
+    PathKind,
+    add_variable,
+    in_order,
+    is_secret_name,
+    job_name,
+)
 
 #: outcome of each key; `resources` stands also for the entries of any_of and ordered
 TABLE: dict[Outcome, dict[str, str]] = {
@@ -22,6 +32,7 @@ TABLE: dict[Outcome, dict[str, str]] = {
         "tpu.type": "resources.accelerators",
         "tpu.zones": "resources.infra resources.region resources.zone resources.cloud",
         "tpu.pricing": "resources.use_spot",
+        "tpu.runtime_version": "resources.accelerator_args.runtime_version",
         "env.docker": "resources.image_id",
         "recovery.failures": "resources.job_recovery.max_restarts_on_errors",
         "priority": "resources.priority",
@@ -32,20 +43,36 @@ TABLE: dict[Outcome, dict[str, str]] = {
     "dropped": {
         "all zones are tried, and a preempted job resumes": "resources.job_recovery.strategy resources.job_recovery",
         "a type of TPU has its own": "resources.cpus resources.memory resources.instance_type resources.disk_size "
-        "resources.disk_tier resources.network_tier resources.ephemeral_storage resources.local_disk resources.ports "
-        "resources.accelerator_args",
+        "resources.disk_tier resources.network_tier resources.ephemeral_storage resources.local_disk resources.ports",
+        "every slice here is of TPU VMs, and tpujob names it": "resources.accelerator_args.tpu_vm "
+        "resources.accelerator_args.tpu_name",
         "a slice is released when its job ends": "resources.autostop pool",
         "`budget` limits the cost of the whole job": "resources.max_hourly_cost",
         "exit code 75 asks for another attempt here": "resources.job_recovery.recover_on_exit_codes",
     },
 }
-_RENAMED = {"SKYPILOT_NODE_RANK": "TPUJOB_HOST", "SKYPILOT_NUM_NODES": "TPUJOB_HOSTS"}
+_RENAMED = {
+    "SKYPILOT_NODE_RANK": "TPUJOB_HOST",
+    "SKYPILOT_NUM_NODES": "TPUJOB_HOSTS",
+    "SKYPILOT_TASK_ID": "TPUJOB_JOB",
+}
+_NO_EQUAL = {
+    "SKYPILOT_NODE_IPS": "TPUJOB_COORDINATOR is address and port of host 0",
+    "SKYPILOT_NUM_GPUS_PER_NODE": "the program asks its framework for the chips of its host",
+}
 
 
-def read_skypilot(text: str, source: str, env: Mapping[str, str] | None = None) -> ImportPlan:
-    """Return the jobs of a file. `env`: values that replace those of `envs`. Raise BadSpec with file and line."""
+def read_skypilot(
+    text: str,
+    source: str,
+    env: Mapping[str, str] | None = None,
+    kind_of: Callable[[str], PathKind] = lambda _: "folder",
+) -> ImportPlan:
+    """Return the jobs of a file. `env`: values that replace those of `envs`; `kind_of`: what a local path is. Raise
+    BadSpec with file and line."""
     reading, drafts = ImportReading(TABLE), list[JobDraft]()
-    tasks = [Section(document, reading) for document in documents(text, source)]
+    parts = documents(text, source, [("envs", EACH)])
+    tasks = [Section(document, reading) for document in parts]
     header = tasks.pop(0) if tasks and not {"run", "resources"} & {*tasks[0].values} else None
     if header and header.get("execution") == "parallel":
         hint = "Make a file of each task, and import each."
@@ -56,7 +83,7 @@ def read_skypilot(text: str, source: str, env: Mapping[str, str] | None = None) 
     names: list[str] = []
     for number, task in enumerate(tasks, 1):
         name = task.text("name") or (f"{stem}-{number}" if len(tasks) > 1 else stem)
-        spec: dict[str, Any] = {"name": job_name(name, names), **_spec(task, env or {})}
+        spec: dict[str, Any] = {"name": job_name(name, names), **_spec(task, env or {}, kind_of)}
         spec["after"] = names[-1:]
         if names:
             task.note("", "warning", f"starts when {names[-1]} has succeeded")
@@ -65,7 +92,9 @@ def read_skypilot(text: str, source: str, env: Mapping[str, str] | None = None) 
     return ImportPlan(in_order(drafts), reading.finish())
 
 
-def _spec(task: Section, env: Mapping[str, str]) -> dict[str, Any]:
+def _spec(
+    task: Section, env: Mapping[str, str], kind_of: Callable[[str], PathKind]
+) -> dict[str, Any]:
     if "service" in task or not task.text("run"):
         raise task.error("", "a job has `run`, and no `service`", "Import the tasks that end.")
     resources = task.child("resources")
@@ -84,7 +113,9 @@ def _spec(task: Section, env: Mapping[str, str]) -> dict[str, Any]:
     variables = _add_variables(task, spec, env)
     _add_commands(task, spec)
     _add_code(task, spec, variables)
-    _add_file_mounts(task.child("file_mounts"), spec, variables)
+    if (code := spec.get("code")) and kind_of(code) in ("file", "missing"):
+        task.note("workdir", "warning", f"there is no folder {code} here")
+    _add_file_mounts(task.child("file_mounts"), spec, variables, kind_of)
     return spec
 
 
@@ -97,7 +128,10 @@ def _add_commands(task: Section, spec: dict[str, Any]) -> None:
                 task.note(key, "warning", f"{old} is {new} in the text")
                 text = text.replace(old, new)
         for name in dict.fromkeys(re.findall(r"SKYPILOT_\w+", text)):
-            reason = f"{name} has no equal: TPUJOB_COORDINATOR is address and port of host 0"
+            reason = f": {_NO_EQUAL[name]}" if name in _NO_EQUAL else ""
+            task.note(key, "warning", f"{name} has no equal{reason}")
+        if "sky_workdir" in text:
+            reason = "there is no ~/sky_workdir: the program starts in the folder of `code`; write paths from there"
             task.note(key, "warning", reason)
         spec[key] = text.strip() if key == "setup" else spec["run"] | {"command": text.strip()}
 
@@ -119,17 +153,26 @@ def _tpu(task: Section, base: Section) -> dict[str, Any]:
     """Return the types and zones of all entries of the resources, in order, with the pricing of the first."""
     kind = "any_of" if "any_of" in base else "ordered"
     types, zones, spots = list[str](), list[str](), list[bool]()
+    versions = dict[str, Section]()
     for entry in base.children(kind, "resources") or [base]:
         merged = {**base.values, **entry.values}
         if entry_types := _types(entry, merged):
             spots.append(bool(merged.get("use_spot")))
             types = list(dict.fromkeys([*types, *entry_types]))
             zones += _zones(entry, merged, entry_types)
+            args = (entry if "accelerator_args" in entry else base).child("accelerator_args")
+            versions.setdefault(args.text("runtime_version"), args)
+            if args.get("tpu_vm") is False:
+                args.note(
+                    "tpu_vm", "warning", "TPU Nodes exist no more: the program runs on TPU VMs"
+                )
             if "use_spot" not in merged:
                 text = "without use_spot SkyPilot takes on-demand, and so does this job"
                 entry.note("accelerators", "warning", text)
     if not types:
-        raise base.error("", "asks for no TPU", "Write accelerators such as tpu-v6e-8.")
+        hint = "Write accelerators such as tpu-v6e-8."
+        key = "accelerators" if "accelerators" in base else ""
+        raise base.error(key, "asks for no TPU", hint)
     if len({*spots}) > 1:
         base.note(kind, "question", "one job has one pricing: that of the first entry")
     if len({accelerators.region_of(zone) for zone in zones}) > 1:
@@ -143,7 +186,15 @@ def _tpu(task: Section, base: Section) -> dict[str, Any]:
     pricing = "spot" if spots[0] else "on-demand"
     type = types[0] if len(types) == 1 else types
     slices = nodes if nodes > 1 else None
-    return {"type": type, "zones": zones, "pricing": pricing, "slices": slices}
+    version, *others = versions
+    if others or len({accelerators.find(name).generation for name in types}) > 1:
+        for text, args in versions.items():
+            if text:
+                reason = "left out: one job has one, and its types have several"
+                args.note("runtime_version", "question", reason)
+        version = ""
+    tpu = {"type": type, "zones": zones, "pricing": pricing, "slices": slices}
+    return {**tpu, "runtime_version": version}
 
 
 def _types(entry: Section, merged: Mapping[str, Any]) -> list[str]:
@@ -160,8 +211,8 @@ def _types(entry: Section, merged: Mapping[str, Any]) -> list[str]:
         requested = [f"{name}:{count or 1}" for name, count in cast("Any", requested).items()]
     types: list[str] = []
     for name in map(str, [requested] if isinstance(requested, str) else requested):
-        type, _, count = name.removeprefix("tpu-").partition(":")
-        if not name.startswith("tpu-"):
+        type, _, count = re.sub(r"^tpu-?(?=v\d)", "", name.lower()).partition(":")
+        if not name.lower().startswith("tpu"):
             entry.note("accelerators", "dropped", f"{name} is not a TPU: this entry is left out")
         elif count not in ("", "1"):
             raise entry.error("accelerators", f"{name}: a slice is one TPU", "Write num_nodes.")
@@ -190,9 +241,13 @@ def _add_variables(task: Section, spec: dict[str, Any], env: Mapping[str, str]) 
     """Add `envs` and `secrets` to the spec and return the values of `envs`. Raise BadSpec for one without a value."""
     envs = task.child("envs")
     all_values: dict[str, Any] = {name: env.get(name, envs.values[name]) for name in envs.values}
+    all_values |= {n: "" for n, value in all_values.items() if value is None and is_secret_name(n)}
     if missing := [name for name, value in all_values.items() if value is None]:
         hint = "Add " + " ".join(f"--env {name}=..." for name in missing)
         raise envs.error(missing[0], f"no value is given for {', '.join(missing)}", hint)
+    # SkyPilot writes them as Python does: True, False
+    truths = {n: plain(v) for n, v in all_values.items() if isinstance(v, str) and n not in env}
+    all_values |= {name: value for name, value in truths.items() if isinstance(value, bool)}
     values = {name: str(value) for name, value in all_values.items()}
     for name, value in values.items():
         add_variable(envs, spec["run"], name, value)
@@ -208,27 +263,72 @@ def _expand(text: str, variables: Mapping[str, str]) -> str:
     return re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], match[0]), text)
 
 
-def _add_file_mounts(mounts: Section, spec: dict[str, Any], variables: Mapping[str, str]) -> None:
-    """Add mounts and data to the spec."""
-    mounted, data = list[Any](), list[Any]()
+def _add_file_mounts(
+    mounts: Section,
+    spec: dict[str, Any],
+    variables: Mapping[str, str],
+    kind_of: Callable[[str], PathKind],
+) -> None:
+    """Add mounts and data to the spec, without those that a job cannot have."""
+    spec |= {"mounts": [], "data": []}
     for path in filter(mounts.__contains__, mounts.values):
         entry: Any = mounts.get(path, str, dict)
         entry = {"source": entry, "mode": "COPY"} if isinstance(entry, str) else entry
         source = _expand(str(entry.get("source") or f"gs://{entry.get('name')}"), variables)
         scheme, _, rest = source.rpartition("://")
+        kind = "folder" if scheme else kind_of(source)
         if scheme == "gs":
             bucket, _, folder = rest.rstrip("/").partition("/")
             is_copy = str(entry.get("mode")).upper() == "COPY"
             mount = {"bucket": f"gs://{bucket}", "to": path, "read_only": is_copy}
-            mounted.append({**mount, **({"only_dir": folder} if folder else {})})
             text = ", read-only, not a copy; for many small files use `data` with `stage: disk`"
-            mounts.note(path, "kept", f"mounts{text if is_copy else ''}")
+            mount = {**mount, **({"only_dir": folder} if folder else {})}
+            _add(mounts, path, spec, "mounts", mount, "kept", f"mounts{text if is_copy else ''}")
+        elif kind == "keys":
+            mounts.note(
+                path, "question", "left out, as private keys never go to hosts: `tpujob secret set`"
+            )
+        elif kind == "file":
+            text = "left out, as it is one file: put it into the folder of `code`"
+            mounts.note(path, "question", text)
+        elif kind == "missing":
+            mounts.note(path, "question", f"left out, as there is no folder {source} here")
         elif scheme in ("", "s3", "https"):
-            name = name_of(source)
-            data.append({"from": source, "to": name, "stage": "disk"})
+            name = name_of(source) or name_of(path) or "data"
+            taken = {variable_of(data["to"]) for data in spec["data"]}
+            tries = (f"{name}-{number}" if number > 1 else name for number in range(1, 100))
+            name = next(name for name in tries if variable_of(name) not in taken)
             variable = f"at {variable_of(name)} (TPUJOB_DATA if it is the only one), not at {path}"
-            mounts.note(path, "question", f"data: the program finds it {variable}")
+            data = {"from": source, "to": name, "stage": "disk"}
+            _add(
+                mounts,
+                path,
+                spec,
+                "data",
+                data,
+                "question",
+                f"data: the program finds it {variable}",
+            )
         else:
             text = "only gs://, s3://, https:// and local folders can be read; left out"
             mounts.note(path, "question", text)
-    spec |= {"mounts": mounted, "data": data}
+
+
+def _add(
+    mounts: Section,
+    path: str,
+    spec: dict[str, Any],
+    key: str,
+    part: dict[str, Any],
+    outcome: Outcome,
+    text: str,
+) -> None:
+    """Add a mount or data to the spec with its note; only a question, if a job cannot have it."""
+    frame = {"name": "job", "tpu": {"type": "v4-8"}, "run": {"command": "true"}}
+    try:
+        jobspec.parse({**frame, key: [*spec[key], part]})
+    except BadSpec as error:
+        mounts.note(path, "question", f"left out: {error.message}")
+    else:
+        spec[key].append(part)
+        mounts.note(path, outcome, text)

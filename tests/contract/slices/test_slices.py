@@ -265,3 +265,24 @@ def test_an_error_of_create_is_translated(cloud: Cloud, slices: CloudTpuSlices, 
     with pytest.raises(Refused if CALL_CODES[code] else Transient) as raised:
         ask(slices)
     assert getattr(raised.value, "cause", None) == CALL_CODES[code]
+
+
+def test_a_look_says_when_the_cloud_created_the_slice(cloud: Cloud, slices: CloudTpuSlices) -> None:
+    """A request may wait for hours before its node is created; a suspended one has no node any more."""
+    ask(slices)
+    wait_for(slices, SliceState.READY)
+    with cloud.world.lock:
+        for queued in cloud.world.queued.values():
+            queued.created_at -= 3600
+        [node] = cloud.world.nodes.values()
+        created = node.created_at
+        requested = next(iter(cloud.world.queued.values())).created_at
+    present = look(slices)
+    assert isinstance(present, Present)
+    assert present.created_at == pytest.approx(created, abs=1e-3)
+    listed = slices.survey([SLICE.zone], timeout=10).seen[SLICE.name]
+    assert listed == present
+    cloud.do(inject.preempt, SLICE.name, notice_s=0)
+    until(lambda: not cloud.world.nodes, "suspended")
+    suspended = wait_for(slices, SliceState.PREEMPTED)
+    assert suspended.created_at == pytest.approx(requested, abs=1e-3)

@@ -230,6 +230,30 @@ ERRORS: tuple[tuple[str, Cause | None, Scope, str], ...] = (
 )
 
 
+_ZONE = "Quota limit 'TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI' has been exceeded."
+_REGION = "Quota 'TPUV5PPerProjectPerRegionForTPUAPI' exhausted."
+
+
+@pytest.mark.parametrize(
+    ("text", "scope", "limit"),
+    [
+        (f"{_ZONE} Limit: 48 in zone us-central2-b.", "zone", 48),
+        (f"{_ZONE} Limit: 1,024.0 in zone us-central2-b.", "zone", 1024),
+        (f"{_ZONE}", "zone", None),
+        (f"{_REGION} Limit 8 in region us-central1", "region", 8),
+        (f"{_REGION} Limit 8 in region us-central1 {_ZONE} Limit 4 in zone a-b1-c", "zone", 4),
+        (f"{_REGION} Limit 0 in region us-central1", "region", 0),
+        ("Quota 'IN_USE_ADDRESSES' exceeded. Limit: 8.0 in region us-east5", "region", None),
+        ("There is no more capacity in the zone. Limit 8", "", None),
+    ],
+)
+def test_the_limit_of_a_quota_of_tpus_is_read_with_its_place(
+    text: str, scope: Scope, limit: int | None
+) -> None:
+    for meaning in (meaning_of_call("RESOURCE_EXHAUSTED", text), meaning_of_state(8, text)):
+        assert (meaning.limit, limit is None or meaning.scope) == (limit, limit is None or scope)
+
+
 @pytest.mark.parametrize(("text", "cause", "scope", "hint"), ERRORS)
 def test_error_texts_are_classified_whatever_their_code(
     text: str, cause: Cause | None, scope: Scope, hint: str

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from tests.support.firestore_network import LOSE, Network
-from tests.support.records import a_slice
+from tests.support.records import a_slice, accusation
 from tests.support.stores import DAMAGE, a_job, an_event
 from tests.support.waiting import until
 from tpujob.adapters.firestore import Firestore, FirestoreStore
@@ -108,10 +108,8 @@ def test_a_write_whose_reply_is_lost_happens_once(store: FirestoreStore, network
     assert second
     assert second.token > first.token
     with failing(network, "Commit", LOSE):
-        store.reputation.accuse(
-            ["h1"], zone="z", weight=2.0, reason="r", op_id="x", at=0.0, owner="o"
-        )
-    assert [s.score for s in store.reputation.suspects()] == [2.0]
+        store.reputation.accuse(["h1"], accusation())
+    assert [s.accusations for s in store.reputation.suspects()] == [(accusation(),)]
     with failing(network, "Commit", LOSE):
         store.remove(job.id, lease=second)
     with pytest.raises(NotFound):
@@ -183,7 +181,7 @@ def test_every_request_has_a_time_limit(store: FirestoreStore, network: Network,
         call()
     store.changes(0)
     store.due(0)
-    store.reputation.put(Suspect("h", "z", 0.0, 0.0))
+    store.reputation.put(Suspect("h", "z", 0.0, "bad"))
     store.reputation.remove("h")
     store.remove(job.id, lease=lease)
     limits = {(method, timeout) for method, _, timeout in network.seen}

@@ -1,13 +1,15 @@
 """The contract of every Reputation, on every adapter."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from tests.contract.stores.place import Place
+from tests.support.records import accusation
 from tests.support.stores import a_job, an_event
-from tpujob.domain.failures.host_reputation import HALF_LIFE, REASONS
-from tpujob.domain.model import Suspect
+from tpujob.domain.failures.host_reputation import HALF_LIFE, KEPT
+from tpujob.domain.model import Standing, Suspect
 from tpujob.ports import Reputation, Store
 
 
@@ -16,57 +18,24 @@ def reputation(store: Store) -> Reputation:
     return store.reputation
 
 
-def accuse(
-    reputation: Reputation,
-    *physicals: str,
-    op: str,
-    weight: float = 1.0,
-    at: float = 1000.0,
-    owner: str = "uid:1",
-) -> None:
-    reputation.accuse(
-        physicals,
-        zone="us-central2-b",
-        weight=weight,
-        reason=f"by {op}",
-        op_id=op,
-        at=at,
-        owner=owner,
-    )
+def accuse(reputation: Reputation, *physicals: str, op: str, **fields: Any) -> None:
+    reputation.accuse(physicals, accusation(op, **fields))
 
 
-def scores(reputation: Reputation) -> dict[str, float]:
-    return {s.physical: s.score for s in reputation.suspects()}
+def held(reputation: Reputation) -> dict[str, list[str]]:
+    return {s.physical: [a.job for a in s.accusations] for s in reputation.suspects()}
 
 
-def test_an_accusation_is_remembered_with_its_reason(place: Place, reputation: Reputation) -> None:
+def test_an_accusation_is_remembered_with_its_facts(place: Place, reputation: Reputation) -> None:
     assert reputation.suspects() == []
-    accuse(reputation, "h1", "h2", op="a", weight=0.8)
-    accuse(reputation, "h2", op="b", weight=2.0, owner="uid:2")
+    accuse(reputation, "h1", "h2", op="a", weight=0.8, at=1000.0)
+    accuse(reputation, "h2", op="b", weight=2.0, owner="\u202e'; --", at=1001.0)
+    first = accusation("a", weight=0.8, at=1000.0)
+    second = accusation("b", weight=2.0, owner="\u202e'; --", at=1001.0)
     for opened in (reputation, place.open().reputation):
         worst, other = opened.suspects()
-        assert worst == Suspect(
-            "h2",
-            "us-central2-b",
-            2.8,
-            1000.0,
-            reasons=("by a", "by b"),
-            owners={"uid:1": 0.8, "uid:2": 2.0},
-        ), "the highest score first"
-        assert other == Suspect(
-            "h1", "us-central2-b", 0.8, 1000.0, reasons=("by a",), owners={"uid:1": 0.8}
-        )
-
-
-def test_a_score_has_faded_when_the_next_accusation_adds_to_it(reputation: Reputation) -> None:
-    accuse(reputation, "h1", op="a", weight=2.0, at=1000.0)
-    accuse(reputation, "h1", op="b", weight=1.0, at=1000.0 + HALF_LIFE)
-    accuse(reputation, "h2", op="c", weight=1.5, at=1000.0)
-    first, second = reputation.suspects()
-    assert first.physical == "h1"
-    assert first.score == pytest.approx(2.0)
-    assert first.updated_at == 1000.0 + HALF_LIFE
-    assert second.score == 1.5, "a score without additions stays as it was written"
+        assert worst == Suspect("h2", "us-central2-b", 1001.0, "", (first, second)), "worst first"
+        assert other == Suspect("h1", "us-central2-b", 1000.0, "", (first,))
 
 
 def test_the_order_of_suspects_is_that_of_their_scores_at_one_time(reputation: Reputation) -> None:
@@ -79,7 +48,21 @@ def test_a_repeated_accusation_changes_nothing(place: Place, reputation: Reputat
     accuse(reputation, "h1", "h1", op="a")
     accuse(place.open().reputation, "h1", op="a")
     accuse(reputation, "h1", "h2", op="a", weight=9.0)
-    assert scores(reputation) == {"h1": 1.0}
+    assert held(reputation) == {"h1": ["a"]}
+
+
+def test_an_open_accusation_is_proved_or_refuted_later(reputation: Reputation) -> None:
+    for op, standing in (("a", Standing.PROVED), ("b", Standing.REFUTED)):
+        accuse(reputation, "h1", op=op, standing=Standing.OPEN)
+        accuse(reputation, "h1", op=op, standing=standing)
+    (suspect,) = reputation.suspects()
+    assert suspect.accusations == (accusation("a"),)
+
+
+def test_a_machine_of_which_nothing_is_left_is_not_shown(reputation: Reputation) -> None:
+    accuse(reputation, "h1", op="a", standing=Standing.OPEN)
+    accuse(reputation, "h1", op="a", standing=Standing.REFUTED)
+    assert reputation.suspects() == []
 
 
 def test_a_repeated_call_does_not_bring_back_what_was_forgotten(reputation: Reputation) -> None:
@@ -89,7 +72,7 @@ def test_a_repeated_call_does_not_bring_back_what_was_forgotten(reputation: Repu
     accuse(reputation, "h1", op="a")
     assert reputation.suspects() == []
     accuse(reputation, "h1", op="b", weight=0.5)
-    assert scores(reputation) == {"h1": 0.5}, "a new accusation counts, and alone"
+    assert held(reputation) == {"h1": ["b"]}, "a new accusation counts, and alone"
 
 
 def test_an_accusation_of_nobody_is_made_once_too(reputation: Reputation) -> None:
@@ -98,19 +81,15 @@ def test_an_accusation_of_nobody_is_made_once_too(reputation: Reputation) -> Non
     assert reputation.suspects() == []
 
 
-def test_only_the_newest_reasons_are_kept(reputation: Reputation) -> None:
-    for n in range(REASONS + 3):
+def test_only_the_newest_accusations_are_kept(reputation: Reputation) -> None:
+    for n in range(KEPT + 3):
         accuse(reputation, "h1", op=str(n))
-    (suspect,) = reputation.suspects()
-    assert suspect.reasons == tuple(f"by {n}" for n in range(3, REASONS + 3))
-    assert suspect.score == REASONS + 3
+    assert held(reputation) == {"h1": [str(n) for n in range(3, KEPT + 3)]}
 
 
 def test_a_record_of_a_suspect_is_written_over(reputation: Reputation) -> None:
     accuse(reputation, "h1", op="a")
-    pinned = Suspect(
-        "h1", "us-east5-b", 0.25, 5.0, "bad", ("a person's word", "\u202e'; --"), {"\u202e'": 0.25}
-    )
+    pinned = Suspect("h1", "us-east5-b", 5.0, "bad", (accusation("c", owner="\u202e'"),))
     reputation.put(pinned)
     assert reputation.suspects() == [pinned]
     accuse(reputation, "h1", op="b", at=5.0)
@@ -128,7 +107,8 @@ def test_accusers_at_once_lose_and_repeat_nothing(place: Place, reputation: Repu
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(2 * len(ops))))
-    assert scores(reputation) == {"h1": len(ops), "h2": len(ops)}
+    kept = {machine: sorted(jobs) for machine, jobs in held(reputation).items()}
+    assert kept == {"h1": sorted(ops), "h2": sorted(ops)}
 
 
 def test_a_change_of_suspects_is_no_change_of_jobs(store: Store, reputation: Reputation) -> None:

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.records import a_slice
+from tests.support.records import a_slice, accusation
 from tests.support.stores import a_job, an_event
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.tables import SCRIPTS
-from tpujob.domain.codec import to_json
+from tpujob.domain.codec import to_text
 from tpujob.errors import StoreError
 
 
@@ -100,7 +100,7 @@ def test_a_file_of_an_older_version_opens_with_everything(tmp_path: Path, versio
         for number, zone in ((1, "us-east5-b"), (2, "us-west4-a"), (3, "")):
             slices = (a_slice(zone=zone),) if zone else ()
             job = a_job(id=f"{number:06d}", slices=slices)
-            text = json.dumps(to_json(job)) if number != 2 else "{"
+            text = to_text(job) if number != 2 else "{"
             row = (number, job.id, job.user, job.name, True, 0.0, 1, text)
             db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             request = {"kind": "slice_requested", "data": {"zone": zone or None}}
@@ -118,11 +118,31 @@ def test_a_file_of_an_older_version_opens_with_everything(tmp_path: Path, versio
         assert [job_id for job_id, _ in store.damaged()] == ["000002"]
         assert store.zones() == ["us-east5-b", "us-west4-a"], "of the damaged one by its events"
         assert store.reputation.suspects() == []
-    stores[0].reputation.accuse(
-        ["h1"], zone="z", weight=1.0, reason="r", op_id="a", at=1.0, owner="o"
-    )
+    stores[0].reputation.accuse(["h1"], accusation())
     assert [s.physical for s in SqliteStore(path).reputation.suspects()] == ["h1"]
     assert stores[0].create(a_job(), an_event()).id == "000004"
+
+
+def test_an_upgrade_of_jobs_that_could_not_be_read_changes_nothing(tmp_path: Path) -> None:
+    """Neither version would show the jobs afterwards. A damaged record is none of another version."""
+    path = tmp_path / "jobs.db"
+    store = SqliteStore(path)
+    for _ in range(2):
+        store.create(a_job(), an_event())
+    store.close()
+    for statement in ("DROP TABLE removed", "CREATE TABLE spent (a TEXT)"):
+        edit(path, statement)
+    edit(path, f"PRAGMA user_version = {len(SCRIPTS) - 1}")
+    edit(path, "UPDATE jobs SET document = '{' WHERE number = 1")
+    other = "UPDATE jobs SET document = json_set(document, '$.schema_version', ?) WHERE number = 2"
+    edit(path, other, 99)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="job 000002 was written by a newer tpujob") as raised:
+        SqliteStore(path)
+    assert "until its jobs have ended" in raised.value.hint
+    assert path.read_bytes() == before
+    edit(path, other, 9)
+    assert [job.id for job in SqliteStore(path).list()] == ["000002"]
 
 
 def test_an_upgrade_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:

@@ -335,10 +335,11 @@ def test_one_of_many_gets_the_lease(store: Store, job: Job) -> None:
 def test_a_removed_job_is_gone_and_its_id_never_comes_back(store: Store) -> None:
     job = store.create(a_job(), an_event(), idempotency_key="k")
     lease = store.lease(job.id, "a", ttl=60, now=1000)
-    assert store.spent() == {}
-    store.remove(job.id, lease=lease, spent="$1")
+    assert store.removed() == []
+    store.remove(job.id, lease=lease, keep=replace(job, name="kept"))
     store.remove(job.id, lease=lease)
-    assert store.spent() == {job.id: "$1"}
+    assert [kept.name for kept in store.removed()] == ["kept"]
+    assert store.damaged() == store.list() == []
     with pytest.raises(NotFound):
         store.get(job.id)
     with pytest.raises(NotFound):

@@ -179,7 +179,7 @@ def test_the_command_line_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch) 
         busy.clear()
 
     class OnceBusy(ScriptedJobs):
-        def _on_sweep(self, *, dry_run: bool) -> Any:
+        def _on_sweep(self, *, dry_run: bool, slice: str = "") -> Any:
             if busy.is_set():
                 raise Busy("too much", retry_after=3)
             return self.swept

@@ -73,7 +73,7 @@ def test_set_up_and_program_run_in_the_image_on_the_host(host: Host, call_log: P
     assert f"000042 a b {home}/home" in log
     _, run = calls(call_log, "run")
     options, _, command = run.partition(f" --shm-size=1g {IMAGE} ")
-    assert command == f"bash -c {program}"
+    assert command == f"bash -o pipefail -c {program}"
     for option in ("--rm", "--init", "--privileged", "--net=host", f"--volume={home}:{home}"):
         assert option in options.split()
     assert "COLOUR" not in options, "other users see a command line"

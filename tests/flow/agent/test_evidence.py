@@ -16,7 +16,7 @@ from tpujob.agent import daemon
 from tpujob.agent.upload.evidence import (
     MAX_EVIDENCE,
     TAIL_WIDTH,
-    TRACEBACK,
+    TailLine,
     first_lines,
     pick_lines,
 )
@@ -25,19 +25,25 @@ from tpujob.agent.upload.evidence import (
 def test_a_traceback_is_kept_whole_and_in_order(host: Host) -> None:
     program = "print('fine so far', flush=True)\nraise ValueError('bad \\x1b[31mshape')"
     host.run(["python3", "-c", program])
-    first, where, *source, last = host.bucket.evidence()
+    before, first, where, *source, last = host.bucket.evidence()
+    assert before == "fine so far"
     assert first == "Traceback (most recent call last):"
     assert where == '  File "<string>", line 2, in <module>'
     assert last == "ValueError: bad shape"
     assert len(source) <= 2, "Python 3.13 quotes the line, too"
 
 
-def test_a_telling_line_is_kept_although_much_came_after_it(host: Host) -> None:
-    busy = "open(/dev/vfio/0): Device or resource busy"
-    host.run(f"echo '{busy}'; for i in $(seq 300); do echo line $i; done; exit 1")
-    lines = host.bucket.evidence()
-    assert lines[0] == busy
-    assert lines[1:] == tuple(f"line {i}" for i in range(286, 301))
+def test_lines_of_the_program_alone_are_its_last_words(host: Host) -> None:
+    setup = "install() { echo 'E: Unable to locate package nope' >&2; return 100; }\ninstall nope"
+    report = host.run("for i in $(seq 300); do echo line $i; done; exit 1")
+    assert host.bucket.evidence() == tuple(f"line {i}" for i in range(286, 301))
+    assert report["error"] == ""
+    report = host.run("true", attempt=2, setup=setup)
+    why = "set-up ended with exit code 100 in `return 100`: E: Unable to locate package nope"
+    assert report["error"] == why
+    assert host.bucket.evidence(2) == ("E: Unable to locate package nope",)
+    host.run("exit 3", attempt=3, setup="echo all is installed")
+    assert host.bucket.evidence(3) == (), "what set-up printed is not the program's"
 
 
 @pytest.mark.parametrize("code", [0, 75])
@@ -46,18 +52,21 @@ def test_a_good_end_needs_no_evidence(host: Host, code: int) -> None:
     assert host.bucket.evidence() == ()
 
 
-def test_evidence_fits_and_keeps_the_most_telling_lines() -> None:
+def test_evidence_fits_and_keeps_what_names_the_error() -> None:
     telling = [b"MemoryError %d " % i + b"\xff\x1b" * 150 for i in range(500)]
+    header = b"Traceback (most recent call last):"
     frames = [b"  File %d" % i + b"x" * 300 for i in range(200)]
-    body = pick_lines([*telling, TRACEBACK, *frames, b"KeyError: 'the end'", b"bye"])
+    log = [*telling, header, *frames, b"KeyError: 'the end'", b"bye"]
+    body = pick_lines([TailLine(line) for line in log])
     assert len(body) <= MAX_EVIDENCE
-    lines = json.loads(body)["lines"]
-    assert "KeyError: 'the end'" in lines
-    assert any(line.startswith("MemoryError 499") for line in lines)
+    lines = {line["text"]: line.get("part") for line in json.loads(body)["lines"]}
+    assert (lines["KeyError: 'the end'"], lines["bye"]) == ("error", "more")
+    assert any(text.startswith("  File 199") and part == "frame" for text, part in lines.items())
     assert json.loads(pick_lines([])) == {"v": 1, "lines": []}
     stacks = json.loads(first_lines(["x" * 500] * 99))["lines"]
-    assert {*stacks} == {"x" * TAIL_WIDTH}
-    assert len(first_lines(stacks)) <= MAX_EVIDENCE < len(first_lines(stacks)) + TAIL_WIDTH + 64
+    assert all(line == {"text": "x" * TAIL_WIDTH} for line in stacks)
+    again = first_lines([line["text"] for line in stacks])
+    assert len(again) <= MAX_EVIDENCE < len(again) + TAIL_WIDTH + 64
 
 
 @pytest.fixture

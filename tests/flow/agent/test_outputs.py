@@ -1,8 +1,10 @@
 """Folders of a program that writes plain files outlive its host."""
 
+import errno
 import hashlib
 import os
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -259,7 +261,7 @@ def test_what_cannot_be_kept_is_noted_once_and_tried_until_it_can(rig: Rig) -> N
 
 
 @pytest.mark.parametrize(
-    ("code", "notice", "cause"), [(0, "", "CRASH"), (0, "preempted", None), (1, "", None)]
+    ("code", "notice", "cause"), [(0, "", "OUTPUTS"), (0, "preempted", None), (1, "", None)]
 )
 def test_a_success_whose_outputs_cannot_be_kept_is_none(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, code: int, notice: str, cause: str | None
@@ -277,6 +279,204 @@ def test_a_success_whose_outputs_cannot_be_kept_is_none(
     daemon.keep_outputs(attempt, code)
     assert state["cause"] == cause
     assert ("HTTP 403" in state["error"]) is (cause is not None)
+
+
+# Files that the bucket cannot have
+
+
+def unreadable(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (out / "secret").write_text("x")
+    read = module.digests_of
+
+    def refuse(path: str) -> tuple[str, str]:
+        if path.endswith("secret"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return read(path)
+
+    monkeypatch.setattr(module, "digests_of", refuse)
+
+
+def closed_folder(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (out / "closed").mkdir()
+    (out / "closed" / "x").write_text("x")
+    scan = os.scandir
+
+    def refuse(path: str) -> Any:
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+
+def deep(out: Path, _: pytest.MonkeyPatch) -> None:
+    folder = out.joinpath(*["d" * 240] * 5)
+    folder.mkdir(parents=True)
+    (folder / "f").write_text("x")
+
+
+def socket_file(out: Path, _: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX) as server, pytest.MonkeyPatch.context() as context:
+        context.chdir(out)  # a socket's path has at most 107 bytes
+        server.bind("sock")
+
+
+BAD: dict[str, tuple[str, Callable[[Path, pytest.MonkeyPatch], object]]] = {
+    "unreadable": ("cannot be read: Permission denied: 1 ('out/secret')", unreadable),
+    "closed folder": ("cannot be read: Permission denied: 1 ('out/closed')", closed_folder),
+    "odd byte": (
+        "names that are not UTF-8: 1 ('out/\\udcff.log')",
+        lambda out, _: Path(os.fsdecode(os.fsencode(out) + b"/\xff.log")).write_text("x"),
+    ),
+    "odd folder": (
+        "names that are not UTF-8: 1 ('out/\\udcff/x')",
+        lambda out, _: (
+            (odd := Path(os.fsdecode(os.fsencode(out) + b"/\xff"))).mkdir(),
+            (odd / "x").write_text("x"),
+        ),
+    ),
+    "link to an odd byte": (
+        "names that are not UTF-8: 1 ('out/link')",
+        lambda out, _: (out / "link").symlink_to(os.fsdecode(b"\xff")),
+    ),
+    "line feed": (
+        "names with a line break: 1 ('out/a\\nb')",
+        lambda out, _: (out / "a\nb").write_text("x"),
+    ),
+    "long path": (f"names that are too long for the bucket: 1 ('out/{'d' * 56}...", deep),
+    "pipe": (
+        "neither files nor folders nor links: 1 ('out/pipe')",
+        lambda out, _: os.mkfifo(out / "pipe"),
+    ),
+    "socket": ("neither files nor folders nor links: 1 ('out/sock')", socket_file),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_file_that_cannot_be_kept_is_left_out_by_name_and_costs_no_other_file(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    note, make = BAD[kind]
+    make(rig.work / "out", monkeypatch)
+    rig.save("step-100/weights")
+    rig.outputs.note_checkpoint(100)
+    assert rig.outputs.finish(0) == ""
+    assert (rig.elsewhere() / "step-100" / "weights").read_text() == "weights"
+    assert rig.outputs.facts() == {"restored": 0, "left_out": 1, "empty": []}
+    assert rig.outputs.checkpoint == 100, "the file is not part of it"
+    (noted,) = (text for text in rig.notes if "left out" in text)
+    assert noted.startswith(f"outputs: left out, {note}")
+
+
+def test_a_loop_of_links_is_kept_as_it_is(rig: Rig) -> None:
+    (rig.work / "out" / "a").symlink_to("b")
+    (rig.work / "out" / "b").symlink_to("a")
+    rig.save("weights")
+    assert os.readlink(rig.elsewhere() / "a") == "b"
+    assert rig.outputs.facts()["left_out"] == 0
+
+
+def test_a_closed_folder_costs_none_of_the_files_that_the_bucket_has(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.save("closed/old", "deleted")
+    (rig.work / "out" / "deleted").unlink()
+    with monkeypatch.context() as context:
+        (rig.work / "out" / "closed").rename(rig.work / "old")
+        closed_folder(rig.work / "out", context)
+        assert rig.outputs.finish(0) == ""
+    assert sorted(
+        str(p.relative_to(rig.work.parent / "next")) for p in rig.elsewhere().rglob("*")
+    ) == [
+        "out/closed",
+        "out/closed/old",
+    ]
+
+
+@pytest.mark.parametrize("layout", ["{step}/shard", "checkpoint-{step:06d}.pt", "latest"])
+def test_a_checkpoint_with_a_file_that_is_left_out_does_not_count(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    """Where paths have the step, only files with it belong to the checkpoint."""
+    closed = set[str]()
+    read = module.digests_of
+
+    def refuse(path: str) -> tuple[str, str]:
+        if path.rpartition("/out/")[2] in closed:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return read(path)
+
+    monkeypatch.setattr(module, "digests_of", refuse)
+    counted = list[int | None]()
+    for step, is_closed in ((100, False), (200, True), (300, False), (400, False)):
+        name = layout.format(step=step)
+        closed = {name} if is_closed else closed if "{" in layout else set[str]()
+        rig.write(name, f"weights of {step}")
+        rig.write(f"{name}-b", f"more of {step}")
+        rig.outputs.note_checkpoint(step)
+        assert rig.outputs.finish(0) == ""
+        counted.append(rig.outputs.checkpoint)
+    assert counted == [100, 100, 300, 400]
+    assert "outputs: checkpoint 200 is not complete: files of it are left out" in rig.notes
+
+
+def test_a_folder_without_a_file_after_a_checkpoint_is_noted_and_keeps_none(rig: Rig) -> None:
+    assert rig.outputs.finish(0) == ""
+    assert (rig.notes, rig.outputs.facts()["empty"]) == ([], [])
+    rig.outputs.note_checkpoint(7)
+    for _ in range(2):
+        assert rig.outputs.finish(0, complete=True) == ""
+    assert rig.notes == ["outputs: empty after checkpoint 7: out"]
+    assert (rig.outputs.checkpoint, rig.outputs.facts()["empty"]) == (None, ["out"])
+    rig.save("7")
+    assert rig.outputs.checkpoint == 7, "its files came late"
+    rig.outputs.note_checkpoint(8)
+    rig.save("8")
+    assert (rig.outputs.checkpoint, rig.outputs.facts()["empty"]) == (8, [])
+
+
+def test_a_program_that_ends_well_without_a_file_is_noted(rig: Rig) -> None:
+    assert rig.outputs.finish(0, complete=True) == ""
+    assert rig.notes == ["outputs: empty at the end: out"]
+
+
+#: saves on host 0 alone, at each step, and resumes from the newest checkpoint that is there
+ON_HOST_0 = """
+import os, pathlib, time
+folder = pathlib.Path("ckpt"); folder.mkdir(exist_ok=True)
+found = sorted(int(p.name) for p in folder.iterdir())
+print("resumed from", found[-1] if found else 0, flush=True)
+if os.environ["NUMBER"] == "0":
+    for step in (1, 2):
+        (folder / str(step)).write_text("weights"); print("saved", step, flush=True)
+else:
+    print("saved 2", flush=True)
+    if "SHARED" in os.environ: (folder / "own").write_text("of host 1")
+"""
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_every_host_gets_the_files_of_host_0(host: Host, shared: bool) -> None:
+    watch = {"checkpoint": r"saved (?P<step>\d+)"}
+    env = {"SHARED": "1"} if shared else {}
+    report = dict[str, Any]()
+    for attempt, number in ((1, 0), (2, 1), (3, 1)):
+        own = ["ckpt"] if number == 0 or not shared else []
+        host.start(
+            ["python3", "-c", ON_HOST_0],
+            attempt=attempt, host=number, watch=watch, env={"NUMBER": str(number), **env},
+            outputs=own, shared_outputs=["ckpt"] if shared else [],
+        )  # fmt: skip
+
+        def over(attempt: int = attempt, number: int = number) -> dict[str, Any] | None:
+            report = host.bucket.report(attempt, number)
+            return report if report.get("phase") == "exited" else None
+
+        report = until(over, "the end of the program")
+        assert report.get("checkpoint") == (2 if number == 0 else None)
+    assert report["outputs"]["restored"] == (2 if shared else 0)
+    assert report["outputs"]["empty"] == ([] if shared else ["ckpt"])
+    assert sorted(names(host)) == ["ckpt/1", "ckpt/2"]
 
 
 def test_the_next_attempt_waits_while_an_earlier_one_keeps_its_outputs(

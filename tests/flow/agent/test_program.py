@@ -49,7 +49,8 @@ def test_arguments_output_and_exit_code_arrive_as_they_are(
     host: Host, argv: list[str], code: int, log: list[str]
 ) -> None:
     report = host.run(argv)
-    assert (report["exit_code"], report["cause"], report["notice"]) == (code, None, "")
+    cause = "SETUP" if code in (126, 127) else None
+    assert (report["exit_code"], report["cause"], report["notice"]) == (code, cause, "")
     assert host.bucket.log() == log
 
 
@@ -127,9 +128,19 @@ def test_a_failed_set_up_ends_the_attempt_before_the_program(host: Host) -> None
     assert "never" not in host.bucket.log()
 
 
+def test_a_failed_command_of_a_pipe_or_of_set_up_counts(host: Host) -> None:
+    report = host.run("(echo crash; exit 3) | cat; true")
+    assert report["exit_code"] == 0, "the last command of the program counts"
+    report = host.run("(echo crash; exit 3) | cat", attempt=2)
+    assert report["exit_code"] == 3, "and of a pipe the last one that failed"
+    report = host.run("echo never", setup="false\necho after", attempt=3)
+    assert (report["exit_code"], report["cause"]) == (None, "SETUP")
+    assert "[setup] after" not in host.bucket.log()
+
+
 def test_a_command_runs_where_there_is_no_bash(host: Host) -> None:
     tools = host.tools({})
     for name in ("sh", "sleep"):
         (tools / name).symlink_to(f"/bin/{name}")
-    report = host.run("echo plain", env={"PATH": str(tools)})
-    assert (report["exit_code"], host.bucket.log()) == (0, ["plain"])
+    report = host.run("echo plain", env={"PATH": str(tools)}, setup="echo first")
+    assert (report["exit_code"], host.bucket.log()) == (0, ["[setup] first", "plain"])

@@ -2,13 +2,14 @@
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agent_host import KEY, Host, until
-from tpujob.agent.upload.progress import Series
+from tpujob.agent.upload.progress import ProgressReader, Series
 from tpujob.domain.host.reports import read_evidence
 from tpujob.domain.host.series import Point, read_curves, read_series
 from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES
@@ -68,6 +69,27 @@ def test_long_names_of_metrics_are_shortened() -> None:
     assert len(names) == MAX_NAMES
 
 
+def test_checkpoints_count_in_order_once_the_bucket_has_them(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    reader = ProgressReader(str(path))
+    reader.held = True
+
+    def tell(*steps: int) -> None:
+        with path.open("a") as file:
+            file.writelines(f'{{"kind": "checkpoint", "step": {step}}}\n' for step in steps)
+        reader.look()
+
+    tell(10, 20, 30)
+    assert "checkpoint" not in reader.facts
+    reader.confirm(20, lambda step: step == 10)
+    assert (reader.facts["checkpoint"], reader.facts["checkpoints"]) == (20, [20])
+    tell(*range(40, 900, 10))
+    reader.confirm(880, lambda _: False)
+    assert reader.facts["checkpoint"] == 880
+    assert reader.facts["checkpoints"] == [*range(570, 890, 10)], "30 is among those before"
+    assert reader.facts_before(700)["checkpoints"] == [*range(380, 700, 10)]
+
+
 def test_a_report_has_curves_and_evidence(host: Host) -> None:
     steps = """for n in 1 2 3; do
         echo '{"kind": "step", "step": '$n', "loss": 0.'$n'}' >> $TPUJOB_OUT/events.jsonl
@@ -79,7 +101,7 @@ def test_a_report_has_curves_and_evidence(host: Host) -> None:
     assert curves is not None
     loss = read_series(curves.line)["loss"]
     assert [(point.step, point.last) for point in loss] == [(1, 0.1), (2, 0.2), (3, 0.3)]
-    assert "TypeError: no" in read_evidence(body)
+    assert [line.text for line in read_evidence(body)] == ["TypeError: no"]
 
 
 HOSTILE = [

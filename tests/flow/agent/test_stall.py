@@ -131,8 +131,11 @@ def test_a_checkpoint_after_a_notice_is_measured(host: Host, saved: int, counts:
 
 def test_a_machine_to_be_avoided_runs_nothing(host: Host) -> None:
     host.metadata.facts["attributes/physical-host"] = "h7"
-    report = host.run("echo never", avoid=["h3", "h7"], setup="echo never")
+    report = host.run(
+        "echo never", avoid={"h3": "no", "h7": "a person marked it as bad"}, setup="echo never"
+    )
     assert report["cause"] == "PREFLIGHT"
-    assert report["error"] == "the physical machine h7 is suspected of wrong numbers"
+    text = "the program is kept off the physical machine h7: a person marked it as bad"
+    assert report["error"] == text
     assert "never" not in host.bucket.log()
-    assert host.run("echo here", avoid=["h3"], attempt=2)["exit_code"] == 0
+    assert host.run("echo here", avoid={"h3": "no"}, attempt=2)["exit_code"] == 0

@@ -94,6 +94,39 @@ def test_patterns_name_steps_the_checkpoint_and_where_it_goes_on_from(host: Host
     assert [report[name] for name in names] == [40, 41, 1006, 42]
 
 
+def test_lines_are_searched_as_they_are_shown(host: Host) -> None:
+    watch = {
+        "progress": r"^step=(?P<step>\d+)",
+        "checkpoint": r'^saved (?P<step>\d+), "end": 1$',
+        "nonfinite": "loss=nan",
+    }
+    coloured = r"\033[32mstep=\033[36m7\033[0m loss=\033]8;;x\007\033[31mn\033[1man\033[0m"
+    saved = "printf 'saved \\033[1m6\\033[0m, \"end\": 1\\n'"
+    report = host.run(f"{saved}; printf '{coloured}\\n'; sleep 60", watch=watch)
+    assert (report["step"], report["checkpoint"], report["cause"]) == (7, 6, "NONFINITE")
+    assert report["error"] == "step=7 loss=nan"
+
+
+def test_what_stands_late_in_a_long_line_is_found(host: Host) -> None:
+    watch = {"progress": r'"global_step": (?P<step>\d+)', "checkpoint": r"saved (?P<step>\d+)"}
+    lines = "printf '{%9000s, \"global_step\": 5}\\n' ''; printf '%17000s saved 3\\n' ''"
+    report = host.run(lines, watch=watch)
+    assert (report["step"], report.get("checkpoint")) == (5, None)
+
+
+def test_a_pattern_that_is_slow_on_long_lines_is_searched_for_at_their_beginning(
+    host: Host,
+) -> None:
+    watch = {"progress": r"(?P<step>\d+)(.*x)*.*y$", "checkpoint": r"saved (?P<step>\d+)"}
+    lines = "printf '7%15000s\\n' '' | tr ' ' x; echo saved 2; echo 8 xy"
+    report = host.run(f"{lines}; sleep 1.5", watch=watch)
+    assert (report["step"], report["checkpoint"]) == (8, 2)
+    notes = [line for line in host.bucket.log() if "takes too long" in line]
+    assert notes == [
+        "[tpujob] watch.progress takes too long on long lines: only their first 1000 characters are searched"
+    ]
+
+
 def test_a_checkpoint_that_a_line_names_counts_once_the_bucket_has_its_files(host: Host) -> None:
     watch = {"checkpoint": r"saved (?P<step>\d+)"}
     report = host.run("echo 7 > kept/it; echo saved 7", watch=watch, outputs=["kept"])

@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from tests.support.callers import ADA, caller
+from tests.support.records import accusation
 from tpujob.doctor import quota as quotas
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import (
@@ -272,15 +273,8 @@ def say(site: Site, job: Job, message: str, **changes: object) -> Job:
 
 def blame(site: Site, machine: str, weight: float = 1.0) -> None:
     """Accuse that machine, as a replay does."""
-    site.stage.store.reputation.accuse(
-        [machine],
-        zone="us-central2-b",
-        weight=weight,
-        owner="uid:1",
-        reason="blamed",
-        op_id=machine,
-        at=site.stage.clock.time,
-    )
+    made = accusation(weight=weight, text="blamed", at=site.stage.clock.time)
+    site.stage.store.reputation.accuse([machine], replace(made, job=machine))
 
 
 def full(now: float = NOW) -> list[Job]:

@@ -4,11 +4,10 @@ import math
 import random
 from typing import Any
 
-from tests.support.records import curves_in
+from tests.support.records import accusation, curves_in
 from tests.support.stage import Stage
 from tpujob.agent.upload.progress import Series
 from tpujob.domain.access import Principal
-from tpujob.domain.model import Suspect
 from tpujob.domain.observations import SliceState
 from tpujob.protocol import paths
 
@@ -42,7 +41,7 @@ def preempted(stage: Stage, principal: Principal, **changes: Any) -> str:
     tell(stage, job, 1001, 3400, seconds=3000, checkpoint=3000, resumed_from=1000)
     stage.cloud.machines[stage.job(job).slices[-1].name].state = SliceState.PREEMPTED
     stage.running(job, 3)
-    stage.store.reputation.put(Suspect("rack-07", "us-central2-b", 2.0, stage.clock.now()))
+    stage.store.reputation.accuse(["rack-07"], accusation(at=stage.clock.now()))
     stage.report(job, 0, physical="rack-03")
     stage.report(job, 1, physical="rack-07")
     tell(stage, job, 3001, 4100, seconds=1400, checkpoint=4000, resumed_from=3000)

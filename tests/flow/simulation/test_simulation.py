@@ -9,12 +9,12 @@ import pytest
 from tests.support.simulation.__main__ import seeds
 from tests.support.simulation.bugs import BUGS
 from tests.support.simulation.play import play
-from tests.support.simulation.profile import Seed
+from tests.support.simulation.profile import NEW, Seed
 from tests.support.simulation.shrink import command, history
 
 pytestmark = pytest.mark.timeout(300)
 
-LAB = frozenset({"lab"})
+LAB = NEW | {"lab"}
 
 
 def test_seeds_that_showed_a_bug_once_are_played_again_and_none_twice() -> None:

@@ -48,12 +48,15 @@ def test_the_machine_that_a_replay_names_is_remembered_across_jobs(stage: Stage)
     stage.until(first, lambda j: not j.condemned)
     (suspect,) = stage.store.reputation.suspects()
     assert suspect.physical == "us-central2-b-01", "host 1's machine, not the whole slice"
-    assert "device 2 of host 1" in suspect.reasons[0]
+    assert "device 2 of host 1" in suspect.accusations[0].text
 
     second = stage.create(name="other")  # is handed out the bad machine again
     job = stage.running(second, attempt=2)
     assert attempts(job)[0][1] == "PREFLIGHT"
-    assert "us-central2-b-01 is suspected of wrong numbers" in job.attempts[0].detail
+    assert job.attempts[0].detail == (
+        "host 1: the program is kept off the physical machine us-central2-b-01: attempt 1 of "
+        "job 000001 accuses it: device 2 of host 1 made a NaN at step 41"
+    )
     assert job.attempt is not None
     assert job.attempt.number == 2
     assert "us-central2-b-01" not in stage.cloud.machines[job.attempt.slice].racks
@@ -74,3 +77,49 @@ def test_where_a_second_slice_is_refused_the_bad_one_goes_first(stage: Stage, ca
     job = stage.until(job_id, lambda j: len(j.slices) == 3)
     assert job.slices[0].gone_at is not None, "it took the room that the other one needs"
     assert list(stage.cloud.machines) == ["tj-000001-3"]
+
+
+NO_TPU = "RuntimeError: TPU initialization failed: open of the device timed out"
+
+
+def without_tpu(stage: Stage, job_id: str, attempt: int) -> Job:
+    """End the program on both hosts as one to which host 0 has no TPU."""
+    stage.running(job_id, attempt)
+    stage.clock.sleep(30)
+    stage.finish(job_id, 1, 76)
+    stage.last_words(job_id, 0, NO_TPU)
+    return stage.until(job_id, lambda j: j.attempts[attempt - 1].ended_at is not None)
+
+
+def open_ones(stage: Stage) -> list[tuple[str, str]]:
+    return [
+        (s.physical, a.standing) for s in stage.store.reputation.suspects() for a in s.accusations
+    ]
+
+
+def test_a_program_that_finds_no_tpu_on_any_machine_marks_none_of_them(stage: Stage) -> None:
+    job_id = stage.create(recovery={"failures": 1})
+    without_tpu(stage, job_id, 1)
+    assert open_ones(stage) == [("us-central2-b-00", "open")]
+    without_tpu(stage, job_id, 2)
+    assert len(open_ones(stage)) == 2
+    job = without_tpu(stage, job_id, 3)
+    assert [a.cause for a in job.attempts[:3]] == ["BAD_HOST", "BAD_HOST", "CRASH"]
+    assert "the same failure in 3 attempts on 2 machines: the program is" in job.attempts[2].message
+    assert open_ones(stage) == []
+    job = without_tpu(stage, job_id, 4)
+    assert job.attempts[3].slice == job.attempts[2].slice, "no more slices are spent on it"
+    assert stage.until(job_id, State.FAILED).spent == {"bad_hosts": 2, "failures": 1}
+
+
+def test_a_program_that_finds_its_tpu_elsewhere_proves_what_it_said(stage: Stage) -> None:
+    first = stage.create()
+    without_tpu(stage, first, 1)
+    second = stage.create(name="other", run={"command": "python3 else.py"})
+    stage.running(second)
+    assert len(stage.job(second).attempts) == 1, "nothing is proved yet"
+    stage.running(first, 2)
+    stage.clock.sleep(30)
+    stage.reports(first, step=3)
+    stage.until(first, lambda j: j.attempts[1].progress.step is not None)
+    assert open_ones(stage) == [("us-central2-b-00", "proved")]

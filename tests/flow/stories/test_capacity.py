@@ -4,9 +4,14 @@ import itertools
 
 import pytest
 
-from tests.support.stage import Stage
+from tests.support.stage import SPEC, Stage
+from tpujob.adapters.this_machine import emulated_quotas
+from tpujob.domain.capacity.circuits import RAISED
+from tpujob.domain.capacity.settings import QueueSettings
 from tpujob.domain.model import Cause, State
 from tpujob.domain.observations import SliceState
+from tpujob.errors import BadSpec
+from tpujob.service.backend.capacity import Quotas
 
 ZONES = ["us-east5-b", "us-east5-a", "us-east5-c"]
 V6E = {"type": "v6e-8", "zones": ZONES}
@@ -98,3 +103,123 @@ def test_in_the_only_zone_the_place_in_the_queue_is_kept(stage: Stage) -> None:
     assert asked(stage, job_id) == ["b"]
     stage.cloud.machines["tj-000001-1"].state = SliceState.READY
     stage.running(job_id)
+
+
+V4 = "us-central2-b"
+
+
+def of_size(stage: Stage, type: str, **fields: object) -> str:
+    tpu = {"type": type, "zones": [V4], "pricing": "spot"}
+    return stage.create(name=type, tpu=tpu, hand_on=False, **fields)
+
+
+def turn(stage: Stage, *jobs: str, seconds: int) -> None:
+    """Let all these jobs live for some time, each looked at once a second."""
+    for _ in range(seconds):
+        stage.clock.sleep(1)
+        for job_id in jobs:
+            stage.reconciler.tick(job_id)
+
+
+def test_a_job_above_the_quota_keeps_nobody_else_waiting_and_says_what_it_needs(
+    stage: Stage,
+) -> None:
+    stage.cloud.hosts, stage.cloud.quotas = 1, {V4: 48}
+    never = of_size(stage, "v4-64")
+    turn(stage, never, seconds=20)
+    assert len(stage.job(never).slices) == 1
+    small = of_size(stage, "v4-8")
+    turn(stage, never, small, seconds=10)
+    assert stage.job(small).attempt, "it has its slice at once"
+    waits = stage.api.get(never)
+    text = "it needs 32 chips of us-central2-b/v4/spot, and the project has 24, by the cloud's answer of "
+    assert waits["why"].startswith(text)
+    assert "console.cloud.google.com" in waits["place"]["helps"][0]
+    turn(stage, never, seconds=3000)
+    assert len(stage.job(never).slices) == 1, "it does not ask again"
+    with pytest.raises(BadSpec, match=r"tpu\.type: v4-64: it needs 32 chips"):
+        of_size(stage, "v4-64")
+    with pytest.raises(BadSpec, match="it needs 64 chips"):
+        stage.api.plan({**SPEC, "tpu": {"type": "v4-32", "slices": 4, "zones": [V4]}})
+    stage.clock.sleep(RAISED)
+    stage.cloud.quotas = {V4: 128}
+    turn(stage, never, seconds=20)
+    assert stage.job(never).attempt, "limits are raised: it asks once a day"
+
+
+def test_a_new_backend_knows_the_limit_and_a_person_may_ask_again(stage: Stage) -> None:
+    stage.cloud.hosts, stage.cloud.quotas = 1, {V4: 48}
+    never = of_size(stage, "v4-64")
+    turn(stage, never, seconds=20)
+    stage.reconciler = stage.new_backend()
+    turn(stage, never, seconds=700)
+    assert len(stage.job(never).slices) == 1
+    stage.cloud.quotas = {V4: 128}
+    stage.api.hold(never)
+    stage.api.release(never)
+    assert "next try there now" in stage.api.get(never)["waiting"]
+    turn(stage, never, seconds=20)
+    assert stage.job(never).attempt
+
+
+def test_a_newer_reading_of_the_quota_lets_a_larger_job_in_and_those_that_wait(
+    stage: Stage,
+) -> None:
+    stage.cloud.hosts, stage.cloud.quotas = 1, {V4: 48}
+    stage.quotas = Quotas(
+        lambda: emulated_quotas(emulator_with(stage.cloud.quotas[V4])), stage.clock, every=5.0
+    )
+    never = of_size(stage, "v4-64")
+    turn(stage, never, seconds=20)
+    with pytest.raises(BadSpec):
+        of_size(stage, "v4-64")
+    stage.cloud.quotas = {V4: 128}
+    turn(stage, never, seconds=20)
+    second = of_size(stage, "v4-64")
+    turn(stage, never, second, seconds=20)
+    assert stage.job(never).attempt
+    assert stage.job(second).attempt
+
+
+def emulator_with(limit: int) -> dict[str, object]:
+    quota = {"zone": V4, "generation": "v4", "pricing": "spot", "limit": limit}
+    return {"faults": {"quotas": [quota]}, "slices": [], "zones": [{"zone": V4}]}
+
+
+def test_chips_that_come_free_are_requested_at_once(stage: Stage) -> None:
+    stage.cloud.hosts, stage.cloud.quotas = 1, {V4: 8}
+    first = of_size(stage, "v4-8")
+    stage.running(first)
+    second = of_size(stage, "v4-8")
+    turn(stage, second, seconds=3600)
+    tries = len(stage.job(second).slices)
+    assert tries > 3, "it has asked, ever more seldom"
+    why = stage.api.get(second)["waiting"]
+    assert f"{tries}th quota refusal in us-central2-b since " in why
+    stage.succeed(first)
+    before = stage.clock.now()
+    stage.until(second, lambda j: j.attempt is not None, limit=100)
+    assert stage.clock.now() - before < 30
+
+
+def test_a_slice_larger_than_the_quota_in_the_settings_is_refused_at_submission(
+    stage: Stage,
+) -> None:
+    stage.reconciler.queue.settings = QueueSettings(quota={f"{V4}/v4/spot": 24})
+    with pytest.raises(
+        BadSpec, match="it needs 32 chips of us-central2-b/v4/spot, and the settings"
+    ):
+        of_size(stage, "v4-64")
+    assert stage.api.plan({**SPEC, "tpu": {"type": "v4-48", "zones": [V4]}})
+    stage.cloud.hosts = 1
+    either = {"type": ["v4-64", "v4-8"], "zones": [V4], "pricing": "spot"}
+    stage.running(stage.create(tpu=either))
+    stage.reconciler.queue.settings = QueueSettings()
+    huge = of_size(stage, "v4-64", start="held")
+    stage.reconciler.queue.settings = QueueSettings(quota={f"{V4}/v4/spot": 24})
+    stage.api.release(huge)
+    turn(stage, huge, seconds=20)
+    waits = stage.api.get(huge)
+    assert waits["why"].endswith("and the settings of the queue give the project 24")
+    assert waits["next"]["text"] == "it requests a slice once the project may have so many chips"
+    assert not stage.job(huge).slices

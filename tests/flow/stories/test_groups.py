@@ -407,7 +407,7 @@ def test_logs_and_costs_of_a_group_are_those_of_its_elements(stage: Stage) -> No
     stage.clock.sleep(3600)
     end(stage, first)
     total = stage.api.cost(job=group)["total"]
-    assert total["jobs"] == 6
+    assert total["jobs"] == 2, "those that had a slice, or waited for the cloud"
     parts = [stage.api.cost(job=job.id)["total"]["list_micros"] for job in elements(stage, group)]
     assert total["list_micros"] == sum(parts) > 0
     with pytest.raises(BadRequest) as refused:

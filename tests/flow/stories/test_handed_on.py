@@ -43,6 +43,28 @@ def end(stage: Stage, job_id: str, code: int = 0) -> Job:
     return stage.until(job_id, lambda j: j.state.final)
 
 
+def test_a_budget_counts_slices_that_were_handed_on(stage: Stage) -> None:
+    """The price is $7.37 an hour: of ten dollars, an hour before the requeues leaves a third of an hour after them."""
+    first = stage.create(budget={"usd": 10})
+    stage.running(first)
+    for number in range(3):
+        stage.clock.sleep(1200)
+        stage.running(first)
+        heir = stage.create(name=f"heir-{number}")
+        stage.api.requeue(first)
+        stage.until(first, State.QUEUED)
+        assert stage.job(first).slices[-1].handed_to == heir
+        stage.running(heir)
+        stage.finish(heir, 0, 0)
+        stage.until(heir, lambda job: job.state.final)
+        stage.until(first, lambda job: job.state.final or job.state is State.RUNNING)
+    ended = stage.until(
+        first, State.FAILED, limit=2000, also=lambda: stage.reports(first, phase="running")
+    )
+    assert ended.cause is Cause.BUDGET
+    assert 9 < usd_of_job(ended, stage.clock.now()) <= 10
+
+
 def test_the_next_job_starts_on_the_slice_and_pays_from_that_moment(stage: Stage) -> None:
     first, second = waits_beside(stage)
     giver = end(stage, first)

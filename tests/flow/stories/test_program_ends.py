@@ -7,7 +7,10 @@ import pytest
 from tests.support.stage import Stage
 from tpujob.domain.decide.holding import REPORTED_WITHIN
 from tpujob.domain.model import Cause, Outcome, State
+from tpujob.domain.notifications.rules import read_events
+from tpujob.domain.progress import job_progress
 from tpujob.protocol import paths
+from tpujob.service import next_step
 from tpujob.service.jobs import Jobs
 
 WISHES: dict[str, Callable[[Jobs, str], object]] = {
@@ -90,10 +93,12 @@ def test_one_report_is_kept_beside_a_silent_host(stage: Stage, wish: str, other:
     saved(stage, job_id, 0)
     if other == "is killed with its slice":
         stage.preempt()
-    job = stage.until(job_id, lambda job: job.attempts[0].progress.checkpoint == 79)
+    job = stage.until(job_id, lambda job: job.attempts[0].progress.partial_checkpoint == 79)
     assert stage.clock.now() - (job.attempts[0].ended_at or 0) >= 10 + REPORTED_WITHIN
     assert stage.kinds(job_id).count("progressed") == 2, "its first step, and how it ended"
-    assert stage.api.get(job_id)["checkpoint"] == 79
+    view = stage.api.get(job_id)
+    assert view["checkpoint"] == 50, "the newest that both hosts have"
+    assert "; some have reported 79" in str([view["next"], view["actions"]])
 
 
 def test_a_host_that_never_reported_is_waited_for_if_the_program_ran(stage: Stage) -> None:
@@ -197,14 +202,36 @@ def test_a_program_ends_after_its_time_and_a_resume_gives_it_as_much_again(stage
     assert stage.job(job_id).state is State.RUNNING
     stage.clock.sleep(120)
     failed = stage.until(job_id, lambda j: j.state.final)
-    assert (failed.state, failed.cause) == (State.FAILED, Cause.BUDGET)
-    assert failed.message == "it has run for 10 min, which `max_time` allows"
+    assert (failed.state, failed.cause) == (State.FAILED, Cause.TIME_LIMIT)
+    assert failed.message == "its time limit of 10 min (`max_time`) is reached"
     assert stage.cloud.machines == {}
     stage.api.resume(job_id)
     stage.running(job_id, 2)
     stage.clock.sleep(500)
     stage.step(job_id)
     assert stage.job(job_id).state is State.RUNNING
+
+
+def test_a_time_limit_is_no_budget_in_any_word(stage: Stage) -> None:
+    job_id = stage.started(max_time="10m", budget={"usd": 500})
+    stage.clock.sleep(700)
+    stopping = stage.until(job_id, State.HOLDING)
+    assert next_step.what_next(stopping, job_progress(stopping), None, 0.0)["commands"] == []
+    failed = stage.until(job_id, State.FAILED)
+    after = next_step.what_next(failed, job_progress(failed), None, 0.0)
+    assert [c["command"] for c in after["commands"]] == [f"tpujob resume {job_id}"]
+    facts = read_events(failed, stage.store.events(job_id), 0)
+    assert [(f.kind, f.cause) for f in facts] == [("failed", "TIME_LIMIT")]
+    said = [*(e.text for e in stage.store.events(job_id)), *(f.text for f in facts)]
+    assert not [text for text in said if "budget" in text]
+
+
+def test_more_money_does_not_undo_a_time_limit(stage: Stage) -> None:
+    job_id = stage.started(max_time="10m", budget={"usd": 500})
+    stage.clock.sleep(700)
+    stage.until(job_id, State.HOLDING)
+    stage.api.resume(job_id, budget=600)
+    assert stage.until(job_id, lambda j: j.state.final).cause is Cause.TIME_LIMIT
 
 
 def test_a_program_that_ended_in_time_has_succeeded_though_that_is_read_later(stage: Stage) -> None:

@@ -60,7 +60,7 @@ def test_out_of_memory_is_retried_once(stage: Stage) -> None:
     job = stage.until(job_id, State.FAILED)
     assert job.cause is Cause.OOM_HOST
     assert len(job.attempts) == 2
-    assert "retried once, the maximum" in job.message
+    assert "1 retry allowed by `recovery.memory`, all used" in job.message
 
 
 def test_a_set_up_without_an_end_is_not_billed_for_ever(stage: Stage) -> None:
@@ -122,17 +122,26 @@ def test_an_agent_that_is_gone_is_noticed_by_backends_that_live_for_one_tick(sta
     assert "answers over SSH: its agent is gone" in job.attempts[0].message
 
 
-def test_an_agent_that_was_killed_is_noticed_at_the_first_silence(stage: Stage) -> None:
+def test_an_agent_that_was_killed_is_replaced_at_the_first_silence(stage: Stage) -> None:
     stage.running(job_id := stage.create())
     stage.hosts.without_agent = frozenset({1})
     began = stage.clock.now()
     stage.until(
-        job_id, lambda j: j.attempts[0].ended_at is not None, also=lambda: stage.report(job_id, 0)
+        job_id, lambda _: bool(stage.hosts.taken_over), also=lambda: stage.report(job_id, 0)
     )
-    ended = stage.job(job_id).attempts[0]
-    assert (ended.cause, ended.host) == (Cause.CRASH, 1)
-    assert "something has killed its agent" in ended.message
     assert stage.clock.now() - began < 120
+    assert stage.hosts.taken_over == [(1, 1)]
+    job = stage.succeed(job_id)
+    assert (len(job.attempts), job.spent) == (1, {}), "its program has run on"
+    assert stage.hosts.starts == [(1, 0), (1, 1)]
+
+
+def test_an_agent_that_was_killed_beside_a_host_that_is_lost_is_lost_with_it(stage: Stage) -> None:
+    stage.running(job_id := stage.create())
+    stage.hosts.without_agent, stage.hosts.dead = frozenset({1}), {0}
+    job = stage.until(job_id, lambda j: j.attempts[0].ended_at is not None)
+    assert stage.hosts.taken_over == []
+    assert job.attempts[0].cause in (Cause.LOST_CONTACT, Cause.CRASH)
 
 
 def test_nothing_is_stored_while_there_is_word_of_every_host(stage: Stage) -> None:

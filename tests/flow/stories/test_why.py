@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.stage import Stage, bad_device
 from tpujob.cli.render.job_page import why_page
-from tpujob.domain.codec import job_from_text, to_json, to_text
+from tpujob.domain.codec import job_from_text, to_text
 from tpujob.domain.lifecycle import PROVEN
 from tpujob.domain.model import State
 
@@ -44,7 +44,7 @@ def test_many_attempts_do_not_fill_the_record_with_evidence(stage: Stage) -> Non
     job = stage.until(job_id, lambda j: len(j.attempts) == PROVEN + 4)
     proven = [a.number for a in job.attempts if a.evidence]
     assert proven == list(range(4, PROVEN + 4))
-    document = to_json(job)
+    document = json.loads(to_text(job))
     assert job_from_text(job.id, to_text(job)) == job
     for attempt in document["attempts"]:
         del attempt["evidence"]

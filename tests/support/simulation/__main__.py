@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 
 from tests.support.simulation import bugs, killpoints
 from tests.support.simulation.play import Result
-from tests.support.simulation.profile import RATES, Seed
+from tests.support.simulation.profile import NEW, RATES, Seed
 from tests.support.simulation.scenarios import SCENARIOS
 from tests.support.simulation.shrink import command, history, replay, shrink
 
@@ -45,9 +45,9 @@ def seeds(count: int, first: int, fresh: float, full: int | None = None) -> list
 
 
 def known(full: int | None = None) -> list[Seed]:
-    """Return the known seeds. Seeds from before the shared queue are played without sharing."""
+    """Return the known seeds, without the faults that are newer than they are."""
     lines = [line.split() for line in KNOWN.read_text().splitlines() if line[:1] not in ("", "#")]
-    off = {True: frozenset[str](), False: frozenset({"lab"})}
+    off = {True: NEW, False: NEW | {"lab"}}
     every = [Seed(int(words[0]), "--short" in words, off["--lab" in words]) for words in lines]
     return [seed for seed in every if not seed.short][:full] + [
         seed for seed in every if seed.short

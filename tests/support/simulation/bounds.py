@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.support.simulation.play import Play
 
 LOOK = 20.0  #: seconds between looks at the ledger
+UNREAD = 300.0  #: seconds until a job is looked at whose record can be read again
 SETTLED = 60.0  #: seconds after an outage or a restart
 #: a slice that is ready and runs nothing: the longest wait for a launch, and what ends it, with faults all along
 IDLE = 3 * HOUR
@@ -39,6 +40,8 @@ SILENT, AGENT_GONE, NEVER_BEGUN = 25 * 60.0, 40 * 60.0, 45 * 60.0
 HANG = 300.0
 #: a backend looks at a job with a slice within a lease, a resync and a patient look
 UNATTENDED = 420.0
+#: a lease whose holder died while its clock was ahead lasts for as long as that
+LEASED = HOUR + 60
 
 
 class Bounds:
@@ -79,10 +82,16 @@ class Bounds:
             return
         ours = {m.name: m for m in self.world.machines.values() if m.ours}
         self._orphans(ours, now)
+        unread = {job for job in self.jobs if self.play.store.is_damaged(job, UNREAD)}
         for machine in ours.values():
-            self._idle(machine, now)
+            if machine.job not in unread:
+                self._idle(machine, now)
         for job in list(self.jobs.values()):
-            if not job.state.final:
+            if job.id in unread:
+                self.budgets.unread[job.id] += LOOK
+                for what in ("L2", "L3"):
+                    self._ages.pop((what, job.id), None)
+            elif not job.state.final:
                 self._job(job, now)
         for rule, job_id, holds, text in self.queue.overdue():
             if self._age(rule, job_id, holds, NOTICED * self._patience):
@@ -118,7 +127,8 @@ class Bounds:
                 text = f"{slice_.name} is condemned, and billed for {CONDEMNED / 60:.0f} min"
                 self.broken("I9", job.id, text)
         with_slice = job.state in WITH_SLICE or bool(job.condemned)
-        if self._age("L3", job.id, with_slice, UNATTENDED):
+        lease = LEASED if now < self.play.monitor.clocks_wrong_until + LEASED else 0.0
+        if self._age("L3", job.id, with_slice, UNATTENDED + lease):
             self.broken("L3", job.id, f"no backend looked at it for {UNATTENDED:.0f} s")
         kind, limit = self._trouble(job, now)
         if kind != self._named.get(job.id):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from tests.support.simulation.world import World
 
 #: seconds for which the way out is kept paid for (`stop_grace` is the usual one), and those for which a new slice is
-OUT, WORTH = 60 + 30 + 120, 300
+DELETION = 120
+OUT, WORTH = 60 + 30 + DELETION, 300
 #: seconds by which clocks differ, and until a slice that is ready was looked at
 SLACK = 20.0
 
@@ -23,6 +25,7 @@ class Budgets:
     def __init__(self, world: World, jobs: Mapping[str, Job], broken: Broken) -> None:
         self.world, self.jobs, self.broken = world, jobs, broken
         self.blind = 0.0  #: seconds in which no backend could act
+        self.unread = Counter[str]()  #: seconds in which a job's record could not be read
 
     def committed(self, before: Job, job: Job, event: Event) -> None:
         limit = _limit(job)
@@ -35,7 +38,8 @@ class Budgets:
                 self.broken("I14", job.id, text)
         short = job.then is State.FAILED and job.cause is Cause.BUDGET
         remaining = limit - self._spent(job) - _burn(before) * OUT / 3600
-        if short and before.then is None and remaining > self._excuse(job):
+        timed = job.spec.max_time is not None  # it may have run for that long
+        if short and not timed and before.then is None and remaining > self._excuse(job):
             text = f"stopped after ${self._spent(job):.2f} of ${limit:.2f}"
             self.broken("I14", job.id, text)
         if job.state.final:
@@ -52,7 +56,16 @@ class Budgets:
     def _excuse(self, job: Job) -> float:
         """Return the amount that may be billed before the backend can know."""
         dearest = max((slice_.usd_per_hour or 0.0 for slice_ in job.slices), default=0.0)
-        return dearest * (SLACK + self.blind) / 3600
+        return self._stuck(job) + dearest * (SLACK + self.blind + self.unread[job.id]) / 3600
+
+    def _stuck(self, job: Job) -> float:
+        """Return the cost of deletions that took longer than a budget reserves for one."""
+        now, total = self.world.sim.now, 0.0
+        for slice_ in job.slices:
+            if slice_.delete_asked_at is not None:
+                took = (slice_.gone_at or now) - slice_.delete_asked_at
+                total += (slice_.usd_per_hour or 0.0) * max(0.0, took - DELETION) / 3600
+        return total
 
     def _spent(self, job: Job) -> float:
         """Return the amount that the cloud billed: each slice from ready to gone, whether observed or not."""

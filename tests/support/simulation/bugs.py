@@ -5,6 +5,7 @@ import time
 from tests.support.simulation import mutants, mutants_queue, mutants_recovery, mutants_views
 from tests.support.simulation.patches import BUGS
 from tests.support.simulation.play import play
+from tests.support.simulation.profile import NEW
 from tests.support.simulation.scenarios import SCENARIOS, violation
 from tests.support.simulation.sim import Violation
 
@@ -18,7 +19,7 @@ def play_with_bug(name: str, where: str | int) -> Violation | None:
     """Play a story or a short seed with the bug; return the violation, if any."""
     with BUGS[name].plant():
         if isinstance(where, int):
-            return play(where, short=True, off={"lab"}).violation
+            return play(where, short=True, off=NEW | {"lab"}).violation
         return violation(SCENARIOS[where])
 
 

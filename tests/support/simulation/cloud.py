@@ -108,6 +108,9 @@ class Cloud:
         if slice.name in world.machines:
             return
         cause = world.refusal(slice)
+        if not cause and world.drawn(world.refusals, "refused", count=True):
+            self.sim.note(f"create {slice.name} -> refused for good")
+            cause = world.refusals.choice(("PERMISSION", "BAD_SPEC"))
         if cause:
             self.effect.counts.faults += 1
             world.monitor.refused(slice)
@@ -116,7 +119,8 @@ class Cloud:
             raise Refused(f"no {slice.type} in {slice.zone}", cause=cause, scope=scope)
         waits = now + (fate.uniform(60, 3600) if world.hit("waits") else 0.0)
         machine = Machine(
-            slice.name, slice.zone, job_id, slice.k, find(slice.type).hosts, now,
+            slice.name, slice.zone, job_id, slice.k, find(slice.type).hosts * slice.tpu_slices, now,
+            tpu_slices=slice.tpu_slices,
             nameless=world.hit("nameless"),
             listed_at=now + (fate.uniform(1, 40) if world.hit("late_listing") else 0.0),
             waits_until=waits, ready_at=waits + fate.uniform(5, 240),

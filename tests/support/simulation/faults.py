@@ -2,9 +2,19 @@
 
 import math
 from collections.abc import Callable
+from random import Random
 
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.world import World
+
+#: how programs end whose peer is gone: exit code and last lines
+PEER_LOST: tuple[tuple[int, tuple[str, ...]], ...] = (
+    (76, ()),
+    (1, ()),
+    (1, ("RuntimeError: [gloo] Connection closed by peer [10.0.1.0]:48211",)),
+    (1, ("E0000 grpc: Socket closed grpc_status:14",)),
+    (-6, ("PollForError: UNAVAILABLE: task 0 heartbeat timeout",)),
+)
 
 
 class SliceFaults:
@@ -12,6 +22,7 @@ class SliceFaults:
         self.world, self.sim = world, world.sim
         self.fate = world.sim.random("mishaps")
         self.suspends = world.sim.random("suspends")
+        self.agents, self.nodes = world.sim.random("agents"), world.sim.random("nodes")
 
     def begin(self, machine: Machine) -> None:
         """Start the faults of a slice, each at its rate per hour."""
@@ -25,8 +36,17 @@ class SliceFaults:
             ("agent_dies", self.kill_agent),
         ):
             self._fated(machine, fault, do)
+        if machine.tpu_slices > 1:
+            self._fated(machine, "node_lost", self.lose_node, random=self.nodes)
 
-    def _fated(self, machine: Machine, fault: str, do: Callable[[Machine], None]) -> None:
+    def _fated(
+        self,
+        machine: Machine,
+        fault: str,
+        do: Callable[[Machine], None],
+        *,
+        random: Random | None = None,
+    ) -> None:
         def happen() -> None:
             if machine.gone_at == math.inf:
                 self.world.effects.counts.faults += 1
@@ -34,7 +54,7 @@ class SliceFaults:
                 do(machine)
                 self.world.stirred(machine.job)
 
-        self.world.effects.some_time(self.fate, self.world.rate(fault), happen)
+        self.world.effects.some_time(random or self.fate, self.world.rate(fault), happen)
 
     def preempt(self, machine: Machine) -> None:
         now = self.sim.now
@@ -102,16 +122,36 @@ class SliceFaults:
         now, host = self.sim.now, self.fate.randrange(machine.hosts)
         machine.lost[host] = now
         waits = self.fate.random() < 0.5
+        framework = self.sim.random(f"{machine.name}:peers")
         for program in machine.running(now):
             if program.host == host:
                 program.died_at = now
             elif not waits:
-                program.end(now + self.fate.uniform(5, 120), 76)
+                code, lines = framework.choice(PEER_LOST)
+                program.end(now + self.fate.uniform(5, 120), code)
+                program.lines = lines
+            else:
+                program.exit_at = math.inf
+
+    def lose_node(self, machine: Machine) -> None:
+        """Preempt one TPU slice of several. The hosts of the others wait for it until the cloud shows the loss."""
+        now = self.sim.now
+        if now < machine.ready_at or now >= min(machine.dead_at, machine.fails_at):
+            return
+        each = machine.hosts // machine.tpu_slices
+        first = each * self.nodes.randrange(machine.tpu_slices)
+        machine.lost |= dict.fromkeys(range(first, first + each), now)
+        machine.shown_at = min(machine.shown_at, now + self.nodes.uniform(0, 120))
+        for program in machine.running(now):
+            if program.host in machine.lost:
+                program.died_at = now
             else:
                 program.exit_at = math.inf
 
     def kill_agent(self, machine: Machine) -> None:
-        """Kill the agent of host 0; the host and its program live on."""
+        """Kill the agent of a host, mostly the first; the host and its program live on."""
+        elsewhere = self.world.drawn(self.agents, "agent_elsewhere")
+        host = self.agents.randrange(machine.hosts) if elsewhere else 0
         for program in machine.running(self.sim.now):
-            if program.host == 0:
+            if program.host == host:
                 program.silent_at = min(program.silent_at, self.sim.now)

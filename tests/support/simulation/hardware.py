@@ -3,12 +3,14 @@
 from tests.support.simulation.sim import Broken
 from tests.support.simulation.world import World
 from tpujob.domain.events import Event, EventKind, ReleaseStarted
-from tpujob.domain.failures.host_reputation import HALF_LIFE, NAMED
-from tpujob.domain.model import Cause, Job, Slice, Suspect
+from tpujob.domain.failures.host_reputation import HALF_LIFE, NAMED, score
+from tpujob.domain.model import Accusation, Cause, Job, Slice, Suspect
 
 #: seconds: the first wait after a refusal, what it grows to, and how long one that asks is waited for
 BACKOFF = {Cause.STOCKOUT: (15.0, 600.0), Cause.QUOTA: (60.0, 900.0)}
 PROBE = 120.0
+#: refusals that only a person's resume ends
+FOR_GOOD = (Cause.PERMISSION, Cause.BAD_SPEC)
 
 
 class Offers:
@@ -24,18 +26,23 @@ class Offers:
         slice = job.slice or before.slice
         if slice is None:
             return
-        key = (backend, f"{slice.zone}/{slice.type}")
+        key = (backend, f"{slice.zone}/{slice.type}/{slice.tpu_slices}")
         if event.kind is EventKind.SLICE_REQUESTED:
             self._asked(key, job, slice, event.at)
+            for old in before.slices:
+                same = (old.zone, old.type) == (slice.zone, slice.type)
+                if same and old.refused in FOR_GOOD and old.requested_at >= before.fresh_at:
+                    text = f"{slice.type} was refused in {slice.zone} for good, as {old.refused}"
+                    self.broken("I8", job.id, f"{text}, and is requested again")
         elif isinstance(event.payload, ReleaseStarted) and event.payload.refused is Cause.STOCKOUT:
             self._refused(key, slice, event.at)
 
     def granted(self, backend: str, slice: Slice) -> None:
-        self.refused.pop((backend, f"{slice.zone}/{slice.type}"), None)
+        self.refused.pop((backend, f"{slice.zone}/{slice.type}/{slice.tpu_slices}"), None)
 
     def answered(self, backend: str, slice: Slice) -> None:
         """Let other jobs request the offer again: this backend's request is answered."""
-        refusal = self.refused.get((backend, f"{slice.zone}/{slice.type}"))
+        refusal = self.refused.get((backend, f"{slice.zone}/{slice.type}/{slice.tpu_slices}"))
         if refusal:
             refusal[2] = 0.0
 
@@ -68,24 +75,24 @@ class Accusations:
         self.held: dict[str, dict[str, float]] = {}  #: machine -> occasion -> weight
 
     def made(
-        self, physicals: tuple[str, ...], reason: str, weight: float, stored: list[Suspect]
+        self, physicals: tuple[str, ...], accusation: Accusation, stored: list[Suspect]
     ) -> None:
-        occasion = " ".join(reason.split(":")[0].split())  #: `job 000001 attempt 2`
-        _, job, _, attempt = occasion.split()
-        broke = self._broke(job, int(attempt))
+        job, attempt = accusation.job, accusation.attempt
+        broke = self._broke(job, attempt)
         if broke is None or broke not in physicals:
             text = (
                 f"{', '.join(physicals)} suspected for attempt {attempt}, in which it did nothing"
             )
             self.broken("I5", job, text)
-        if len(physicals) > 1 and weight >= NAMED:
+        if len(physicals) > 1 and accusation.weight >= NAMED:
             self.broken("I5", job, f"all of {', '.join(physicals)} called bad, and one was")
         for physical in physicals:
-            self.held.setdefault(physical, {}).setdefault(occasion, weight)
+            self.held.setdefault(physical, {}).setdefault(f"{job}:{attempt}", accusation.weight)
         for suspect in stored:
             allowed = sum(self.held.get(suspect.physical, {}).values())
-            if suspect.score > allowed + 1e-6:
-                text = f"{suspect.physical} counts {suspect.score:.2f}, and did {allowed:.2f}"
+            counts = score(suspect, self.world.sim.now)
+            if counts > allowed + 1e-6:
+                text = f"{suspect.physical} counts {counts:.2f}, and did {allowed:.2f}"
                 self.broken("I5", job, f"{text} (half of it fades in {HALF_LIFE / 86400:.0f} days)")
 
     def _broke(self, job: str, attempt: int) -> str | None:

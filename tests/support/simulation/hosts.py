@@ -1,10 +1,11 @@
 """The Hosts port: the agent's `start` and `stop` over SSH."""
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from tests.support.simulation.machines import Machine
-from tests.support.simulation.programs import key_for
+from tests.support.simulation.programs import Program, key_for
 from tests.support.simulation.sim import Violation
 from tests.support.simulation.world import World
 from tpujob.domain.actions import HostPlan
@@ -59,8 +60,17 @@ class Hosts:
     def abandoned(
         self, slice: Slice, hosts: Collection[int], *, job: str, attempt: int, timeout: float
     ) -> frozenset[int]:
-        """Return no host: agents that are silent in the simulation hang, or may not write."""
-        return frozenset()
+        def do() -> frozenset[int]:
+            machine = self.world.machines.get(slice.name)
+            run = machine.run_of(job, attempt) if machine else None
+            programs = run.programs if run else {}
+            return frozenset(h for h in hosts if h in programs and self._is_killed(programs[h]))
+
+        return self.effect("abandoned", slice.name, do, timeout=timeout)
+
+    def _is_killed(self, program: Program) -> bool:
+        """Return whether its agent was killed; one whose reports others have overwritten lives."""
+        return program.silent_at <= self.sim.now and not program.hidden
 
     def _call(
         self,
@@ -101,7 +111,12 @@ class Hosts:
         of_job = [p for p in programs if p.run.job == job]
         if epoch < machine.epochs.get(host, 0):
             raise Refused(f"job {job} does not have this slice any more", cause="SETUP")
-        if any(p.run.attempt == attempt for p in of_job):
+        if own := [p for p in of_job if p.run.attempt == attempt]:
+            for program in own:
+                if self._is_killed(program):
+                    program.run.advance(now)
+                    program.silent_at = math.inf
+                    self.sim.note(f"took over attempt {attempt} on {machine.name}/{host}")
             return
         if any(p.run.attempt > attempt for p in of_job):
             raise Refused(f"attempt {attempt} is stale", cause="SETUP")

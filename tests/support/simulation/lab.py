@@ -93,6 +93,7 @@ class Member(User):
 
     def _submit(self, k: int) -> None:
         document = self._wanted(k)
+        self.vary(document)
         key = f"lab-{self.number}-{k}"
         self.play.sim.note(f"{self.who.name} submits {document['name']}")
         self.insist(lambda api: api.create(document, idempotency_key=key))

@@ -23,6 +23,7 @@ class Machine:
     hosts: int
     created: float
     ours: bool = True
+    tpu_slices: int = 1
     physical: tuple[str, ...] = ()  #: the machine below each host
     nameless: bool = False  #: whether the metadata server hides the machines
     listed_at: float = 0.0  #: time until which lists lack the slice

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 from unittest import mock
 
+from tests.support.simulation import queue_checks
 from tests.support.simulation.hosts import Hosts
 from tests.support.simulation.patches import (
     BUGS,
@@ -27,6 +28,7 @@ from tpujob.domain.capacity.usage import used
 from tpujob.domain.decide import group, queued, receive
 from tpujob.domain.events import EventKind
 from tpujob.domain.model import State
+from tpujob.domain.money import budget
 from tpujob.domain.observations import HandOver, Reason, ReasonKind
 from tpujob.engine.groups import Groups
 from tpujob.engine.queue import Queue
@@ -249,3 +251,23 @@ def a_slice_is_not_charged_at_once() -> Patch:
         return real(replace(job, slices=tuple(began)), now)
 
     return everywhere(used, planted)
+
+
+@bug("requeued with a budget, and handed on", "I14")
+def a_budget_forgets_slices_that_were_handed_on() -> Patch:
+    def forgotten(real: Any, job: Any, granted: Any) -> Any:
+        return [slice_ for slice_ in real(job, granted) if not slice_.handed_to]
+
+    return everywhere(budget.paid_slices, forgotten)
+
+
+@bug("a sweep is held", "Q2")
+def elements_ignore_the_hold_of_their_group() -> Patch:
+    """The checks of plans believe it, too, and the second look at the group is left out: what is written shows it."""
+
+    def unheld(real: Any, job: Any, *args: Any, **kwargs: Any) -> Any:
+        return replace(real(job, *args, **kwargs), held_by=job.held_by)
+
+    checked = replaced(queue_checks, "entry", unheld)
+    unchecked = mock.patch.object(Groups, "check", always(None))
+    return together(everywhere(entry, unheld), checked, unchecked)

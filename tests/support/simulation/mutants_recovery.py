@@ -1,6 +1,5 @@
 """Bugs planted into reports, and into what is decided about hangs, lost hosts, bad machines, checkpoints and data."""
 
-import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -23,7 +22,14 @@ from tpujob.domain.capacity import circuits as capacity
 from tpujob.domain.capacity import datasets
 from tpujob.domain.decide import active, condemned, copying
 from tpujob.domain.events import EventKind
-from tpujob.domain.failures import host_reputation, nonfinite, preemption_notice, stall
+from tpujob.domain.failures import (
+    accusations,
+    contact,
+    host_reputation,
+    nonfinite,
+    preemption_notice,
+    stall,
+)
 from tpujob.domain.host import report_verifier
 from tpujob.domain.host.report_verifier import add_reports, judge
 from tpujob.domain.model import Cause
@@ -50,6 +56,9 @@ BUGS["no_grace_for_the_first_step"] = value_bug(
 BUGS["no_watchdog"] = value_bug("hangs", "L2", stall, "hung", always(None))
 BUGS["waiting_hosts_go_on_for_ever"] = value_bug(
     "a host ends, and the others wait for it", "L2", stall, "left_behind", always(None)
+)
+BUGS["peers_of_a_lost_host_are_blamed"] = value_bug(
+    "a host dies, and its peers end at once", "I5", contact, "in_doubt", always(frozenset())
 )
 BUGS["launches_take_for_ever"] = value_bug("a host dies", "L2", active, "LAUNCH_DEADLINE", 1e9)
 BUGS["launches_count_while_no_backend_lives"] = value_bug(
@@ -148,30 +157,19 @@ def hang_by_one_host() -> Patch:
 
 
 @bug("two slices in a row are bad", "I5")
-def suspicion_counts_twice() -> Patch:
-    """Count a suspicion again each time that it is found."""
-    count = itertools.count()
-
-    return replaced(
-        nonfinite,
-        "accusations",
-        lambda real, *args: [replace(a, op_id=f"{next(count)}") for a in real(*args)],
-    )
-
-
-@bug("two slices in a row are bad", "I5")
 def all_beside_a_bad_machine_are_called_bad() -> Patch:
-    def accusations(real: Any, job: Any, physical: Any) -> Any:
-        return [_all_of(job, accusation) for accusation in real(job, physical)]
+    def planted(real: Any, job: Any, physical: Any, now: float) -> Any:
+        return [_all_of(job, charge) for charge in real(job, physical, now)]
 
-    return replaced(nonfinite, "accusations", accusations)
+    return everywhere(accusations.accusations, planted)
 
 
-def _all_of(job: Any, accusation: nonfinite.Accusation) -> nonfinite.Accusation:
-    attempt = job.attempts[int(accusation.op_id.partition(":")[2]) - 1]
-    if attempt.cause is not Cause.BAD_HOST:
-        return accusation
-    return replace(accusation, physicals=tuple(p for p in attempt.physical if p))
+def _all_of(job: Any, charge: accusations.Charge) -> accusations.Charge:
+    machines, accusation = charge
+    attempt = job.attempts[accusation.attempt - 1]
+    if attempt.cause is Cause.BAD_HOST:
+        machines = tuple(p for p in attempt.physical if p)
+    return machines, accusation
 
 
 @bug("data is brought first", "I15")

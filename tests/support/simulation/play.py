@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 from unittest import mock
 
@@ -84,6 +85,7 @@ class Play:
         self.outages = [outage, self.world.cloud_outage, self.bucket.outage]
         self.monitor = self.world.monitor = Monitor(self, outage)
         self.store = SimStore(self.real, self.world, self.monitor, outage)
+        self.monitor.unread = self.monitor.queue.unread = self.store.is_damaged
         self.random = self.sim.random("backends")
         self._names, self._none_until = 0, 0.0
         self.backends = [self._backend() for _ in range(profile.backends)]
@@ -99,6 +101,8 @@ class Play:
         self._watch()
         if script is not None:
             script(self)
+        self._jump(self.sim.random("clocks"))
+        self._damage(self.sim.random("damage"))
         self._plant("foreign", ours=False)
         self._plant("orphan", ours=True)
 
@@ -155,6 +159,41 @@ class Play:
         self.world.add(Machine(name, ZONES[0], job, 1, 2, now - age, ours=ours))
         self.effects.counts.faults += 1
         self.sim.note(f"planted {name}")
+
+    def _jump(self, random: Random) -> None:
+        """Set the clock of a backend wrong for some minutes, again and again."""
+
+        def jump() -> None:
+            process = random.choice(self.backends).process
+            wrong = random.choice((-1, 1)) * random.choice((120.0, 600.0, 3600.0))
+            lasts = random.uniform(60, 1200)
+            self.effects.counts.faults += 1
+            self.monitor.clocks_wrong_until = max(
+                self.monitor.clocks_wrong_until, self.sim.now + lasts
+            )
+            self.sim.note(f"the clock of {process.name} jumps by {wrong:.0f} s for {lasts:.0f} s")
+            process.skew += wrong
+            self.monitor.budgets.blind += abs(wrong)
+
+            def correct() -> None:
+                process.skew -= wrong
+
+            self.sim.after(lasts, correct)
+            self._jump(random)
+
+        self.effects.some_time(random, self.world.rate("clock_jump"), jump)
+
+    def _damage(self, random: Random) -> None:
+        """Make the record of a job unreadable for some minutes, again and again."""
+
+        def damage() -> None:
+            jobs = [job.id for job in self.monitor.jobs.values() if not job.state.final]
+            if jobs:
+                self.effects.counts.faults += 1
+                self.store.damage(random.choice(jobs), random.uniform(20, 1800))
+            self._damage(random)
+
+        self.effects.some_time(random, self.world.rate("damaged"), damage)
 
     def _plant(self, fault: str, *, ours: bool) -> None:
         def plant() -> None:

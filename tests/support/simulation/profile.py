@@ -58,7 +58,21 @@ _LATER: dict[str, tuple[float, float]] = {
     "survey_torn": (0.02, 0.3),  #: a slice looks as one whose nodes are on a page that is missing
     "lab": (0.05, 1.0),  #: no fault: how many people share the queue, of `lab.MOST`
 }
-RATES = _FIRST | _LATER
+#: drawn last; left out of seeds that are older
+_NEW: dict[str, tuple[float, float]] = {
+    "budgets": (0.2, 0.7),  #: no fault: of users' jobs
+    "multislice": (0.1, 0.5),  #: no fault: of users' jobs
+    "node_lost": (0.1, 1.0),  #: of each Multislice in an hour: one of its TPU slices
+    "refused": (0.01, 0.1),  #: of each create: for good, as PERMISSION or BAD_SPEC
+    #: of each hour: the clock of a backend is wrong by up to an hour, for some minutes. Not drawn: leases and usage
+    #: are computed from that clock, and what that does to queue and ledger is not bounded yet
+    "clock_jump": (0.0, 0.0),
+    #: of each hour: a job's record cannot be read for some minutes
+    "damaged": (0.1, 1.0),
+    "agent_elsewhere": (0.1, 0.5),  #: of each death of an agent: on any host, not the first
+}
+NEW = frozenset(_NEW)
+RATES = _FIRST | _LATER | _NEW
 
 
 @dataclass(frozen=True)
@@ -112,6 +126,7 @@ def draw(random: Random, seed: Seed) -> Profile:
     drawn = _drawn(random, _FIRST)
     backends = seed.backends or random.randint(1, 3)
     drawn |= _drawn(random, _LATER)
+    drawn |= _drawn(random, _NEW)
     rates = {name: 0.0 if name in seed.off else rate for name, rate in drawn.items()}
     hours = seed.hours or size.hours
     return Profile(rates, seed.jobs or size.jobs, backends, hours, size.lengths)

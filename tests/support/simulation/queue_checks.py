@@ -51,6 +51,8 @@ class QueueChecks:
         self._checked: dict[str, float] = {}
         self._summed: dict[str, float] = {}
         self._elements: dict[tuple[str, int], str] = {}
+        #: whether a record cannot be read, or could not until so many seconds ago
+        self.unread: Callable[[str, float], bool] = lambda job, ago: False
 
     # Plans ------------------------------------------------------------------------------------------------------------
 
@@ -124,7 +126,8 @@ class QueueChecks:
 
     def _is_new(self, name: str, job_id: str) -> bool:
         """Return whether a backend need not know the job's state yet."""
-        return self._age(job_id) <= KNOWN or self._tried(name, job_id)
+        lately = self._age(job_id) <= KNOWN or self.unread(job_id, AGAIN)
+        return lately or self._tried(name, job_id)
 
     def _tried(self, name: str, job_id: str) -> bool:
         """Return whether a backend has lately tried to change a job, and may not know the result."""
@@ -242,6 +245,7 @@ class QueueChecks:
         ]
         for noun, holders, limit, chips in rows:
             seen = [(o, h) for o, h in holders if o is own or not self._unseen(name, o.id)]
+            seen = [(o, h) for o, h in seen if o is own or not self.unread(o.id, AGAIN)]
             count = sum(h.chips if chips else 1 for _, h in seen)
             if limit is not None and count > limit:
                 ids = ", ".join(o.id for o, _ in seen)
@@ -280,7 +284,8 @@ class QueueChecks:
     def overdue(self) -> Iterator[tuple[str, str, bool, str]]:
         """Yield rule, job, whether the fault exists now, and its text for the case that it lasts."""
         for job in self.jobs.values():
-            if job.state.final or job.spec.is_group:
+            needed = (job.id, job.group, *(edge.job for edge in job.edges))
+            if job.state.final or job.spec.is_group or any(self.unread(n, 900) for n in needed):
                 continue
             if job.edges:
                 waits = job.state is State.QUEUED and not job.slices

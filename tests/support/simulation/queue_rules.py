@@ -232,6 +232,8 @@ class _Walk:
                 if other := self.closed.get(name):
                     text = f"may request {slice.shape} before {other}, which waits for {name}"
                     yield Broken("Q2", job.id, text)
+            for limit in self._exceeded(job, slice):
+                yield Broken("Q8", job.id, f"may request {slice.shape}, of a quota of {limit}")
             if (until := self._open_until(slice)) > self.planned.now:
                 text = f"may request {slice.shape}, refused for {until - self.planned.now:.0f} s"
                 yield Broken("Q8", job.id, text)
@@ -253,10 +255,23 @@ class _Walk:
             yield f"{self.groups[job.group]} of its group run, of {limit[1]}"
 
     def _open_until(self, slice: Wanted) -> float:
-        times = [
-            self.planned.circuits[n].until for n in slice.circuits if n in self.planned.circuits
-        ]
+        times = [c.until for c in self._circuits(slice) if c.limit is None]
         return max(times, default=0.0)
+
+    def _circuits(self, slice: Wanted) -> list[Circuit]:
+        """Return the refusals of as much as that slice, or of less."""
+        every = self.planned.circuits.values()
+        return [c for c in every if c.pool in slice.circuits and c.chips <= slice.chips]
+
+    def _exceeded(self, job: QueueEntry, slice: Wanted) -> list[int]:
+        """Return the quotas, in chips, that are known and smaller than the slice."""
+        quota = self.planned.settings.quota.get(slice.pool)
+        named = [
+            c.limit
+            for c in self._circuits(slice)
+            if c.limit is not None and c.until > self.planned.now and job.acted_at <= c.opened_at
+        ]
+        return [limit for limit in (quota, *named) if limit is not None and limit < slice.chips]
 
     def _holds(self, job: QueueEntry, slice: Wanted, reason: Reason) -> bool:
         """Return whether the reason is true: without it, the job could request its first choice, or has another."""
@@ -297,6 +312,8 @@ class _Walk:
                 return self.requested[slice.shape] >= REQUESTS
             case _K.REFUSED:
                 return self._open_until(slice) == reason.until > self.planned.now
+            case _K.TOO_BIG:
+                return reason.limit in self._exceeded(job, slice) and reason.count == slice.chips
             case _K.QUOTA:
                 quota = settings.quota.get(slice.pool)
                 return quota is not None and self.pools[slice.pool] + slice.chips > quota
@@ -313,7 +330,8 @@ class _Walk:
         """Return whether a job may request nothing, and waits for the quota of that pool."""
         place = self.planned.plan.places[job.id]
         kinds = {reason.kind for reason in place.reasons}
-        return not place.ask and _K.QUOTA in kinds and pool in {way.pool for way in job.wanted}
+        waits = not kinds.isdisjoint((_K.QUOTA, _K.REFUSED))
+        return not place.ask and waits and pool in {way.pool for way in job.wanted}
 
     def _close(self, job: QueueEntry, slice: Wanted, reason: Reason) -> None:
         """Note the shapes and pools that no later job may request now."""

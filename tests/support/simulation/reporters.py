@@ -6,12 +6,12 @@ times.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
+from tpujob.agent.upload.evidence import first_lines
 from tpujob.agent.upload.report_writer import ReportSchedule
 from tpujob.protocol import Phase, ReportDocument
 from tpujob.protocol.limits import LEFT_BEHIND
@@ -51,7 +51,8 @@ class Reporters:
         while not self._over and (at := self._next(marks)) <= now:
             self._last = at
             alive = self._step(at)
-            self._over = not alive and at > max(mark for mark in marks if mark < math.inf)
+            past = at > max(mark for mark in marks if mark < math.inf)
+            self._over = past and not alive and not self._may_be_taken_over(at)
         for host, (report, evidence, at) in sorted(self._new.items()):
             write(host, report, evidence, at)
         self._new.clear()
@@ -92,6 +93,11 @@ class Reporters:
             return False
         return program.started <= at
 
+    def _may_be_taken_over(self, at: float) -> bool:
+        """Return whether an agent was killed on a host that lives: another one may report later."""
+        killed = [p for p in self.run.programs.values() if p.silent_at <= at and not p.hidden]
+        return any(at < p.died_at and p.host not in self._ended for p in killed)
+
     def _blocked(self, at: float) -> bool:
         return any(start <= at < end for start, end in self.machine.blocked)
 
@@ -102,7 +108,7 @@ class Reporters:
         about = {"v": 1, "job": run.job, "attempt": run.attempt, "host": host}
         report = cast(ReportDocument, about | program.report(at))
         lines = at >= program.exit_at and program.lines
-        evidence = json.dumps({"lines": program.lines}).encode() if lines else b""
+        evidence = first_lines(list(program.lines)) if lines else b""
         if self._blocked(at):
             self._could[host] = at
         if schedule.seconds_left(report, evidence, at) <= 0:

@@ -16,7 +16,7 @@ from tests.support.simulation.sim import EPOCH, Violation
 from tests.support.simulation.users import TWO_REGIONS, spec
 from tpujob.domain.access import BACKEND, Principal, Role
 from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
-from tpujob.domain.model import Slice, State
+from tpujob.domain.model import Slice, State, Suspect
 from tpujob.domain.observations import SliceSeen
 from tpujob.errors import Transient
 from tpujob.ports import BucketPlace
@@ -374,6 +374,17 @@ def _dies_for_ever(play: Play, machine: Machine) -> None:
             program.exit_at = math.inf
 
 
+def _peers_end(play: Play, machine: Machine) -> None:
+    """Kill the first host; its peers notice within seconds, and say so."""
+    machine.lost[0] = play.sim.now
+    for program in machine.running(play.sim.now):
+        if program.host:
+            program.end(play.sim.now + 10, 1)
+            program.lines = ("E0000 grpc: Socket closed grpc_status:14",)
+        else:
+            program.died_at = play.sim.now
+
+
 def _left_out(play: Play, machine: Machine) -> None:
     machine.left_out = (play.sim.now, math.inf)
 
@@ -461,15 +472,7 @@ def _dies_unseen(play: Play, machine: Machine) -> None:
 
 def _suspected(play: Play) -> None:
     first = play.world.free["us-east5-a"][0]
-    accusation = {
-        "zone": "us-east5-a",
-        "weight": 2.0,
-        "reason": "known",
-        "op_id": "x",
-        "at": EPOCH,
-        "owner": "",
-    }
-    play.real.reputation.accuse([first], **accusation)
+    play.real.reputation.put(Suspect(first, "us-east5-a", EPOCH, "bad"))
 
 
 def _store_away(play: Play, machine: Machine) -> None:
@@ -583,6 +586,10 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("crashes once", running(_crashes)),
         Scenario("a host dies", running(lambda p, m: SliceFaults(p.world).kill_host(m))),
         Scenario(
+            "a host dies, and its peers end at once", running(_peers_end),
+            more={"recovery": {"failures": 0}}
+        ),
+        Scenario(
             "cancelled early", user(_S.PROVISIONING, lambda a: a.cancel(JOB)), ends=_CANCELLED,
             late=_SUCCEEDED
         ),
@@ -644,6 +651,11 @@ SCENARIOS: Mapping[str, Scenario] = {
             late=_SUCCEEDED
         ),
         Scenario("a sweep after a sweep", queue.next_sweep, more={"array": 5}),
+        Scenario(
+            "requeued with a budget, and handed on", queue.requeued_twice, ends=_FAILED, work=_LONG,
+            budget=5.0, queue=queue.ONE_AT_A_TIME,
+        ),
+        Scenario("a sweep is held", queue.group_is_held, more=queue.SWEEP),
         Scenario("others wait", queue.others_wait, queue=queue.ONE_AT_A_TIME),
         Scenario("kept, and given back", nothing, queue=queue.KEPT),
         Scenario("kept, and handed on", queue.comes_late, queue=queue.KEPT, backends=2),

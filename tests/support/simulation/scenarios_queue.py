@@ -69,6 +69,26 @@ def held_and_released(play: Play) -> None:
     play.sim.after(900, lambda: ask(play, lambda api: api.release("later")))
 
 
+def requeued_twice(play: Play) -> None:
+    """Requeue the first job twice while another one waits, which gets its slice and gives it back soon."""
+    for number in (2, 3):
+        play.world.work[f"{number:06d}"] = BRIEF
+        play.sim.after(600 * (number - 1), lambda number=number: submit(play, f"next-{number}"))
+        requeue = lambda: ask(play, lambda api: api.requeue("job-1"))  # noqa: E731
+        play.sim.after(600 * (number - 1) + 30, requeue)
+
+
+def group_is_held(play: Play) -> None:
+    """Hold a sweep while two of its elements run, and release it a quarter of an hour later."""
+    work_of_all(play, BRIEF)
+
+    def hold() -> None:
+        ask(play, lambda api: api.hold("job-1"))
+        play.sim.after(900, lambda: ask(play, lambda api: api.release("job-1")))
+
+    once(play, lambda job: bool(job.attempts), hold, name="job-1-1")
+
+
 def one_fails(play: Play, machine: Machine) -> None:
     """Let two jobs wait for it: one for its success, one for its failure."""
     work_of_all(play, BRIEF)

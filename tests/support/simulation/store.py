@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tests.support.simulation.effects import Outage
 from tests.support.simulation.world import World
 from tpujob.adapters.sqlite import store
 from tpujob.domain.events import Event
-from tpujob.domain.model import Job, Suspect
+from tpujob.domain.model import Accusation, Job, Suspect
+from tpujob.errors import DamagedRecord
 from tpujob.ports import Lease, Write
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class SimStore:
         self.real, self.world, self.monitor, self.outage = real, world, monitor, outage
         self.reputation = SimReputation(self)
         self._known: dict[str, Job] = {}  #: jobs that were read since their last write
+        self.unreadable: dict[str, float] = {}  #: jobs whose records cannot be read, each until
         self._waking: list[str] | None = None  #: those that wake some time, the same
 
     def __getattr__(self, name: str) -> Any:
@@ -58,7 +60,9 @@ class SimStore:
     def find_created(self, key: str) -> Job | None:
         self.world.sim.check_alive()
         self.outage.check("find_created")
-        return self.real.find_created(key)
+        found = self.real.find_created(key)
+        self._check(*[found.id] if found else ())
+        return found
 
     def create_many(self, jobs: Sequence[tuple[Job, Event]], *, key: str) -> builtins.list[Job]:
         def do() -> builtins.list[Job]:
@@ -78,7 +82,25 @@ class SimStore:
     def peek(self, job_id: str) -> Job:
         return self.get(job_id)
 
+    def damage(self, job_id: str, seconds: float) -> None:
+        """Let every read of the record fail for that long; it comes back as it was."""
+        self.unreadable[job_id] = self.world.sim.now + seconds
+        self.world.sim.note(f"the record of {job_id} cannot be read for {seconds:.0f} s")
+
+    def is_damaged(self, job_id: str, ago: float = 0.0) -> bool:
+        """Return whether the record cannot be read, or could not until so many seconds ago."""
+        return self.unreadable.get(job_id, 0.0) > self.world.sim.now - ago
+
+    def _readable(self, jobs: builtins.list[Job]) -> builtins.list[Job]:
+        return [job for job in jobs if not self.is_damaged(job.id)] if self.unreadable else jobs
+
+    def _check(self, *jobs: str) -> None:
+        for job_id in jobs:
+            if self.is_damaged(job_id):
+                raise DamagedRecord(f"the record of job {job_id} cannot be read")
+
     def _read(self, job_id: str) -> Job:
+        self._check(job_id)
         job = self._known.get(job_id)
         if job is None:
             job = self._known[job_id] = self.real.get(job_id)
@@ -89,10 +111,20 @@ class SimStore:
         self._waking = None
 
     def list(self, *, name: str = "", live: bool | None = None) -> list[Job]:
-        return self._effect("jobs", "", lambda: self.real.list(name=name, live=live), writes=False)
+        def do() -> builtins.list[Job]:
+            return self._readable(self.real.list(name=name, live=live))
+
+        return self._effect("jobs", "", do, writes=False)
+
+    def walk(self) -> Iterator[Job]:
+        return iter(self._readable([*self.real.walk()]))
 
     def damaged(self) -> list[tuple[str, str]]:
-        return self._effect("damaged", "", self.real.damaged, writes=False)
+        def do() -> builtins.list[tuple[str, str]]:
+            mine = [(job_id, "unreadable") for job_id in self.unreadable if self.is_damaged(job_id)]
+            return [*self.real.damaged(), *mine]
+
+        return self._effect("damaged", "", do, writes=False)
 
     def commit(
         self,
@@ -104,6 +136,7 @@ class SimStore:
         lease: Lease | None,
     ) -> Job:
         def do() -> Job:
+            self._check(job.id)
             self._forget(job.id)
             stored = self.real.commit(
                 job, event, expected_version=expected_version, op_id=op_id, lease=lease
@@ -121,6 +154,7 @@ class SimStore:
 
     def commit_both(self, first: Write, second: Write) -> tuple[Job, Job]:
         def do() -> tuple[Job, Job]:
+            self._check(first.job.id, second.job.id)
             for write in (first, second):
                 self._forget(write.job.id)
             stored = self.real.commit_both(first, second)
@@ -134,10 +168,11 @@ class SimStore:
         self._trying(second.job.id)
         return self._effect("commit", f"{first.job.id} {second.job.id} {second.event.kind}", do)
 
-    def remove(self, job_id: str, *, lease: Lease | None, spent: str = "") -> None:
+    def remove(self, job_id: str, *, lease: Lease | None, keep: Job | None = None) -> None:
         def do() -> None:
+            self._check(job_id)
             self._forget(job_id)
-            self.real.remove(job_id, lease=lease, spent=spent)
+            self.real.remove(job_id, lease=lease, keep=keep)
             self.monitor.removed(job_id)
 
         self._effect("remove", job_id, do)
@@ -159,7 +194,8 @@ class SimStore:
         self.outage.check("due")
         if self._waking is None:
             self._waking = self.real.due(FOR_EVER)
-        return [job_id for job_id in self._waking if self._read(job_id).wake <= now]
+        readable = [job_id for job_id in self._waking if not self.is_damaged(job_id)]
+        return [job_id for job_id in readable if self._read(job_id).wake <= now]
 
     def changes(self, after: int) -> tuple[int, list[str]]:
         return self.real.changes(after)
@@ -172,12 +208,12 @@ class SimReputation:
     def __init__(self, store: SimStore) -> None:
         self._store, self._real = store, store.real.reputation
 
-    def accuse(self, physicals: Sequence[str], *, op_id: str, **kwargs: Any) -> None:
+    def accuse(self, physicals: Sequence[str], accusation: Accusation) -> None:
         def do() -> None:
-            self._real.accuse(physicals, op_id=op_id, **kwargs)
-            self._store.monitor.accused(tuple(physicals), kwargs["reason"], kwargs["weight"])
+            self._real.accuse(physicals, accusation)
+            self._store.monitor.accused(tuple(physicals), accusation)
 
-        self._store._effect("accuse", op_id, do)
+        self._store._effect("accuse", accusation.op_id, do)
 
     def suspects(self) -> list[Suspect]:
         return self._store._effect("suspects", "", self._real.suspects, writes=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 ASKED_IN_VAIN = (NotFound, IllegalInState)
 
 
-def spec(number: int, random: Random) -> dict[str, object]:
+def spec(number: int, random: Random) -> dict[str, Any]:
     """Return the job file of any program, with a pattern for its output if it does not follow the workload contract."""
     places: list[dict[str, object]] = [
         {"type": "v4-16", "zones": ["us-central2-b"]},
@@ -88,6 +89,7 @@ class User:
         document = spec(self.number, self.random)
         if self.play.profile["lab"] and self.random.random() < 0.3:
             document["tpu"] = TWO_REGIONS
+        self.vary(document)
         key = f"key-{self.number}"
         view = self.insist(lambda api: api.create(document, idempotency_key=key))
         assert view is not None
@@ -99,6 +101,14 @@ class User:
             if self.play.effects.calm:
                 return
             self._meddle()
+
+    def vary(self, document: dict[str, Any]) -> None:
+        """Give some jobs a budget, and some several TPU slices."""
+        random, profile = self.play.sim.random(f"{document['name']}: more"), self.play.profile
+        if random.random() < profile["budgets"]:
+            document["budget"] = {"usd": round(math.exp(random.uniform(-0.2, 4.6)), 2)}
+        if random.random() < profile["multislice"]:
+            document["tpu"] = document["tpu"] | {"slices": 2}
 
     def _meddle(self) -> None:
         word = self.random.choices([*self.meddles], [*self.meddles.values()])[0]

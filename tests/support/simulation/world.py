@@ -1,7 +1,7 @@
 """The true state: slices, the machines below them, programs and their checkpoints; and the faults that befall them."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ class World:
         self.stirred: Callable[[str], None] = lambda job: None  #: called with each job that changes
         #: seconds of work that a job may have
         self.lengths_of: Callable[[str], tuple[int, ...]] = lambda job: effects.profile.lengths
-        self.fate = sim.random("fate")
+        self.fate, self.refusals = sim.random("fate"), sim.random("refusals")
         self.cloud_outage = Outage(sim, effects, "cloud_outage", longest=1500)
         self.scarce: dict[str, float] = {}  #: zone, or region for a quota -> until
         stock = sim.random("stock")
@@ -79,7 +79,10 @@ class World:
     def refusal(self, slice: Slice) -> str:
         """Return STOCKOUT or QUOTA while one of them is in force; else an empty text."""
         now = self.sim.now
-        if self.scarce.get(slice.zone, 0.0) > now or len(self.free[slice.zone]) < 2:
+        if (
+            self.scarce.get(slice.zone, 0.0) > now
+            or len(self.free[slice.zone]) < 2 * slice.tpu_slices
+        ):
             return "STOCKOUT"
         return "QUOTA" if self.scarce.get(f"quota {region_of(slice.zone)}", 0.0) > now else ""
 
@@ -153,7 +156,7 @@ class World:
         self.monitor.started(machine, program)
         if len(run.programs) == run.hosts:
             plans.plan(self, run)
-            self._refuse(run, set(document["avoid"]))
+            self._refuse(run, document["avoid"])
 
     def _run(self, machine: Machine, job: str, attempt: int, context: dict[str, Any]) -> Run:
         for other in self.of_job[job]:
@@ -183,7 +186,7 @@ class World:
         random = self.sim.random(f"{job}:work")
         return plans.draw(random, self.lengths_of(job), self.effects.profile["maths"])
 
-    def _refuse(self, run: Run, avoid: set[str]) -> None:
+    def _refuse(self, run: Run, avoid: Mapping[str, str]) -> None:
         """Check machines before the program: a host refuses a suspected machine, and the others wait."""
         refused = [p for p in run.programs.values() if p.physical in avoid]
         if not refused:
@@ -192,7 +195,7 @@ class World:
         for program in run.programs.values():
             at = program.running_at + (0.0 if program in refused else 60.0)
             program.exit_at, program.exit_code, program.cause = at, 1, "PREFLIGHT"
-            error = f"the physical machine {program.physical} is suspected of wrong numbers"
+            error = f"kept off {program.physical}: {avoid.get(program.physical)}"
             program.error = error if program in refused else f"host {refused[0].host} did not come"
             program.verdict, program.lines = None, ()
 

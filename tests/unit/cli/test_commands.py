@@ -81,12 +81,12 @@ def test_values_in_options_make_a_sweep(tpujob: Tpujob, api: ScriptedJobs, job_f
         tpujob("create", str(job_file), *(word for value in values for word in ("--set", value)))
         return api.named("create")[-1]["spec"]
 
-    assert sent("run.env.LR=1e-3")["run"]["env"] == {"LR": "0.001"}
+    assert sent("run.env.LR=1e-3")["run"]["env"] == {"LR": "1e-3"}
     spec = sent("run.env.LR=1e-3,3e-3", "run.env.TAG='a, b'", "budget.usd=50", "at_once=1")
     assert spec["run"]["env"] == {"LR": "{LR}", "TAG": "a, b"}
-    assert (spec["matrix"], spec["at_once"]) == ({"LR": [0.001, 0.003]}, 1)
+    assert (spec["matrix"], spec["at_once"]) == ({"LR": ["1e-3", "3e-3"]}, 1)
     assert spec["budget"] == {"usd": 50.0}
-    program = "python3 train.py --lr {lr} --of 1,2"
+    program = "python3 -m train --lr {lr} --of 1,2"
     assert sent(f"run.command={program}")["run"]["command"] == program
     assert "must be KEY=VALUE" in tpujob("create", str(job_file), "--set", "x", code=65).err
     assert sent("run.env.TAG=")["run"]["env"] == {"TAG": ""}
@@ -141,15 +141,18 @@ def test_create_refuses_what_the_plan_refuses_before_it_ships_code(
     output = tpujob("create", str(job_file), code=65).err
     assert output.splitlines() == [f"tpujob: {job_file}: {why}", "  make it"]
     assert api.named("put_bundle") == api.named("create") == []
-    output = tpujob("create", str(job_file), "--dry-run").out
-    assert f"{why}; the job cannot be submitted before it can be read" in " ".join(output.split())
+    result = tpujob("create", str(job_file), "--dry-run", code=65)
+    text = f"{why}; the job cannot be submitted before it can be read"
+    assert text in " ".join(result.out.split())
+    assert result.err == output, "with the words of create"
 
 
 def test_create_ships_allowed_keys_only(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     (job_file.parent / ".env").write_text("TOKEN=1")
     job_file.write_text(job_file.read_text() + "code: .\n")
-    refused = tpujob("create", str(job_file), code=2).err
+    refused = tpujob("create", str(job_file), code=65).err
     assert "1 file of" in refused
+    assert refused in tpujob("create", str(job_file), "--dry-run", code=65).err
     assert "--allow-keys" in refused
     assert api.named("put_bundle") == api.named("create") == []
     assert "code: .env looks like a key" in tpujob("create", str(job_file), "--allow-keys").err

@@ -51,6 +51,8 @@ def test_the_page_and_the_lines_of_a_plan() -> None:
 def test_a_folder_is_named_by_its_machine_and_its_path(tmp_path: Path) -> None:
     file, folder = tmp_path / "job.yaml", tmp_path / "data" / "c4"
     folder.mkdir(parents=True)
+    (folder / "a.bin").write_text("a")
+    (tmp_path / "data" / "empty").mkdir()
 
     def source(of: str) -> str:
         job = f"name: a\ntpu: {{type: v4-8}}\nrun: {{command: x}}\ndata: {{from: {of}, to: c4}}\n"
@@ -62,3 +64,10 @@ def test_a_folder_is_named_by_its_machine_and_its_path(tmp_path: Path) -> None:
     assert source("gs://corpora/c4") == "gs://corpora/c4"
     with pytest.raises(BadSpec, match="data/nothing is not there"):
         source("./data/nothing")
+    with pytest.raises(BadSpec, match=r"data/c4/a.bin is a file; data is a folder"):
+        source("./data/c4/a.bin")
+    with pytest.raises(BadSpec, match=r"there is no file in .*data/empty"):
+        source("./data/empty")
+    with pytest.raises(BadSpec) as error:
+        source("~/nothing")
+    assert "`~` and variables are not replaced" in error.value.hint

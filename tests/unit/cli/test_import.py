@@ -52,7 +52,10 @@ def test_the_file_of_tasks_alone_is_read_with_its_state(lab: Path, tpujob: Tpujo
     assert jobspec.load((lab / "new" / "eval-seed42.yaml").read_text(), "job").code == ".."
 
 
-def test_a_skypilot_file_with_its_missing_value(tmp_path: Path, tpujob: Tpujob) -> None:
+def test_a_skypilot_file_with_its_missing_value(
+    tmp_path: Path, tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     file, to = tmp_path / "sky.yaml", tmp_path / "out"
     tpu = "resources: {accelerators: tpu-v6e-8}"
     file.write_text(f"workdir: .\n{tpu}\nenvs: {{TAG: }}\nrun: x $TAG\n")

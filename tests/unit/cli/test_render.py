@@ -117,7 +117,7 @@ def test_a_wide_terminal_says_why_and_what_is_in_the_way() -> None:
 
 @pytest.mark.parametrize("columns", [60, 80])
 def test_the_cost_of_a_slice_is_not_cut(columns: int) -> None:
-    lost = slice_view("tj-000042-1-0123abcd", gone_at=AT, usd=0.0)
+    lost = slice_view("tj-000042-1-0123abcd", gone_at=AT, usd=0.0, free=True)
     page = job_page.job_page(job_view(slices=[lost], timeline=[]), [], columns, NOW)
     assert "at $7.37/h: preempted in its first minute, which is free" in " ".join(page.split())
     assert max(map(width, page.splitlines())) <= columns

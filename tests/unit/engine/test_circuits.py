@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.records import NOW, A, B, job_in, request
 from tests.support.stores import in_memory
+from tests.support.world import Clock
 from tpujob.domain.capacity.circuits import PROBE
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Cause, Job, State
@@ -31,15 +32,15 @@ def test_refusals_a_backend_sees_are_added_to_those_in_the_records() -> None:
     ended = replace(waits, state=State.FAILED, slices=(request(C, Cause.STOCKOUT, NOW - 60),))
     for job in (waits, ended):
         store.create(job, Event(EventKind.CREATED, NOW, job.state, "created"))
-    offers = CircuitBreaker(store)
+    offers = CircuitBreaker(store, Clock(NOW))
     note(offers, EventKind.RELEASE_STARTED, asking(Cause.STOCKOUT, NOW - 1))
-    assert set(offers.circuits()) == {"us-east5-a/v6e-8/spot", "us-east5-b/v6e-8/spot"}, (
+    assert set(offers.circuits()) == {"us-east5-a/v6e-8/spot/8", "us-east5-b/v6e-8/spot/8"}, (
         "nobody waits on account of a job that has ended"
     )
 
 
 def test_only_events_about_an_offer_change_its_circuit() -> None:
-    offers, refused = CircuitBreaker(in_memory()), asking(Cause.STOCKOUT, NOW)
+    offers, refused = CircuitBreaker(in_memory(), Clock(NOW)), asking(Cause.STOCKOUT, NOW)
     for kind in EventKind:
         if kind not in (EventKind.RELEASE_STARTED, EventKind.SLICE_READY):
             note(offers, kind, refused)
@@ -56,7 +57,7 @@ def test_only_events_about_an_offer_change_its_circuit() -> None:
 
 
 def test_an_offer_may_be_asked_for_from_the_moment_it_opens() -> None:
-    offers = CircuitBreaker(in_memory())
+    offers = CircuitBreaker(in_memory(), Clock(NOW))
     note(offers, EventKind.RELEASE_STARTED, asking(Cause.STOCKOUT, NOW))
     (circuit,) = offers.circuits().values()
     with pytest.raises(Conflict, match="another job is requesting v6e-8 in us-east5-b just now"):
@@ -65,7 +66,7 @@ def test_an_offer_may_be_asked_for_from_the_moment_it_opens() -> None:
 
 
 def test_of_jobs_that_see_an_offer_open_at_once_only_one_asks() -> None:
-    offers = CircuitBreaker(in_memory())
+    offers = CircuitBreaker(in_memory(), Clock(NOW))
     refused = asking(Cause.STOCKOUT, NOW)
     offers.note(refused, refused, Event(EventKind.RELEASE_STARTED, NOW, State.RELEASING, "refused"))
     then = NOW + 60
@@ -82,3 +83,18 @@ def test_of_jobs_that_see_an_offer_open_at_once_only_one_asks() -> None:
     with ThreadPoolExecutor(8) as jobs:
         assert sum(jobs.map(ask, range(8))) == 1, "the others wait for what comes of it"
     assert {c.until for c in offers.circuits().values()} == {then + PROBE}
+
+
+def test_a_circuit_that_a_clock_ahead_of_time_has_opened_is_half_open() -> None:
+    clock = Clock(NOW + 2 * 3600)
+    offers = CircuitBreaker(in_memory(), clock)
+    refused = replace(request(B, Cause.QUOTA, clock.time), gone_at=None)
+    note(
+        offers,
+        EventKind.RELEASE_STARTED,
+        replace(job_in(State.PROVISIONING), slices=(refused,)),
+        clock.time,
+    )
+    assert all(c.until > clock.time for c in offers.circuits().values())
+    clock.time = NOW
+    assert [c.until for c in offers.circuits().values()] == [NOW]

@@ -8,7 +8,7 @@ import pytest
 from tests.support.stage import Stage
 from tpujob.domain.actions import Needs
 from tpujob.domain.decide import active
-from tpujob.domain.failures.stall import WATCH_LASTS
+from tpujob.domain.failures.stall import LATELY, WATCH_LASTS
 from tpujob.domain.host import keys
 from tpujob.domain.model import Job, Progress, State
 from tpujob.domain.money.polling_cost import LASTS
@@ -21,7 +21,7 @@ from tpujob.domain.observations import (
     Unknown,
 )
 from tpujob.engine.job_runtime import JobRuntime
-from tpujob.engine.observer import PROBE_AFTER, PROBE_EVERY, PROBED
+from tpujob.engine.observer import PROBE_EVERY, PROBED
 from tpujob.engine.slice_cache import LAG
 from tpujob.protocol import Phase
 
@@ -56,7 +56,7 @@ def heard(stage: Stage, job: Job, *hosts: int) -> None:
 def test_most_ticks_go_on_while_the_hosts_of_many_jobs_are_probed(stage: Stage, job: Job) -> None:
     """Reports of all jobs are late when the storage is, and a host that does not answer takes ten seconds."""
     observer, probes = stage.reconciler.observer, stage.hosts.asked
-    stage.clock.sleep(PROBE_AFTER + 1)
+    stage.clock.sleep(LATELY + 1)
     for _ in range(PROBED):
         assert observer._probing.acquire(blocking=False)
     assert look(stage, job).silent == {}
@@ -90,7 +90,7 @@ def test_a_host_that_has_ended_or_reports_again_is_not_silent(stage: Stage, job:
 def test_silent_hosts_that_answer_are_asked_if_their_agents_run(stage: Stage, job: Job) -> None:
     stage.hosts.dead, stage.hosts.without_agent = {2}, frozenset({0, 1, 2})
     heard(stage, job, 0, 1, 2)
-    assert look(stage, job, after=PROBE_AFTER).abandoned == set(), "no host is silent"
+    assert look(stage, job, after=LATELY).abandoned == set(), "no host is silent"
     heard(stage, job, 0)
     assert look(stage, job, after=LASTS).abandoned == {1}, "host 0 reports, 2 does not answer"
     heard(stage, job, 1)

@@ -15,7 +15,7 @@ from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job, Slice, State
 from tpujob.engine import zones
-from tpujob.errors import Refused, StoreError, Transient
+from tpujob.errors import NotFound, Refused, StoreError, Transient
 from tpujob.ports import Owned
 
 HOUR = 3600.0
@@ -87,9 +87,10 @@ def test_a_job_whose_record_is_damaged_may_claim_its_slices(stage: Stage, tmp_pa
     damage(tmp_path, job_id)
     assert stage.api.list()["rows"] == []
     assert leaks(stage) == [], "what nobody can know is not called a leak"
-    (broken,) = stage.api.fsck()
+    broken, slice = stage.api.fsck()
     assert (broken["rule"], broken["job"]) == ("I6", job_id)
     assert "damaged" in broken["text"]
+    assert (slice["rule"], slice["job"]) == ("I2", job_id)
     leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
     stage.clock.sleep(HOUR)
     assert [o.name for o in stage.sweep().deleted] == ["tj-000077-1"]
@@ -321,3 +322,26 @@ def test_an_emptied_or_replaced_store_claims_nothing_and_deletes_nothing(stage: 
     with pytest.raises(StoreError, match="was emptied or replaced"):
         sweeping.sweep()
     assert list(stage.cloud.machines) == ["tj-000001-1"]
+
+
+def test_a_job_whose_record_is_damaged_is_named_wherever_jobs_are(
+    stage: Stage, tmp_path: Path
+) -> None:
+    fine = stage.started()
+    job_id = stage.started(name="second")
+    (name,) = [s.name for s in stage.job(job_id).slices]
+    assert stage.api.list()["unreadable"] == stage.api.cost()["unreadable"] == []
+    damage(tmp_path, job_id)
+    for _ in range(2):  # also in a backend that starts later
+        stage.store = SqliteStore(tmp_path / "tpujob.db")
+        stage.reconciler = stage.new_backend()
+        page = stage.api.list()
+        assert ([row["id"] for row in page["rows"]], page["unreadable"]) == ([fine], [job_id])
+        assert stage.api.cost()["unreadable"] == [job_id]
+        assert "records" in [trouble["about"] for trouble in stage.api.health()["troubles"]]
+        assert [leak["name"] for leak in stage.api.leaks()["unclear"]] == [name]
+    assert list(stage.cloud.machines) == [stage.job(fine).slices[0].name, name]
+    with pytest.raises(NotFound, match="without a job"):
+        stage.api.sweep(slice=stage.job(fine).slices[0].name)
+    assert [leak["name"] for leak in stage.api.sweep(slice=name)["deleted"]] == [name]
+    assert stage.api.leaks()["unclear"] == []

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.generated_docs import DOCS, PAGES, current
 from tpujob.cli.errors import EXIT_CODES
+from tpujob.domain.failures.starts import UNUSABLE
 from tpujob.domain.model import Cause
 from workloads.contract.exits import Exit
 
@@ -33,4 +34,4 @@ def test_every_cause_has_its_row() -> None:
 def test_every_exit_code_has_its_row() -> None:
     assert first_cells("Exit codes of commands") == {str(code) for code in EXIT_CODES}
     programs = {int(code) for code in first_cells("Exit codes of programs")}
-    assert programs == {*map(int, Exit), *SIGNALS}
+    assert programs == {*map(int, Exit), *SIGNALS, *UNUSABLE}

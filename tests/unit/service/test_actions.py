@@ -82,7 +82,8 @@ def test_states_offer_what_has_an_effect(state: State, wish: DesiredState, names
         (
             job_in(State.FAILED),
             "clean",
-            "removes its logs and its record for good | nothing; the job holds no slice",
+            "removes its logs and its record for good; its cost stays in `tpujob cost report` | "
+            "nothing; the job holds no slice",
         ),
     ],
 )

@@ -6,21 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.records import accusation
 from tests.support.stage import Stage
 from tpujob.domain.failures.host_reputation import THRESHOLD
 from tpujob.errors import BadRequest, NotFound
 
 
 def accuse(stage: Stage, machine: str, weight: float, owner: str) -> None:
-    stage.store.reputation.accuse(
-        [machine],
-        zone="z",
-        weight=weight,
-        reason="r",
-        op_id=f"{machine}:{owner}",
-        at=stage.clock.now(),
-        owner=owner,
-    )
+    made = accusation(f"{machine}:{owner}", owner=owner, weight=weight, at=stage.clock.now())
+    stage.store.reputation.accuse([machine], made)
 
 
 # Machines ------------------------------------------------------------------------------------------------------------

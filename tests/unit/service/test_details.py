@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from tests.support.callers import ADA, caller
+from tests.support.records import accusation
 from tests.support.stage import SPEC, Stage
 from tpujob.domain.access import Role
-from tpujob.domain.model import Suspect
 from tpujob.domain.text import rfc3339
 
 BOB, EVE = caller("bob"), caller("eve")
@@ -16,7 +16,10 @@ def test_hosts_say_when_they_were_heard_and_what_their_machines_did_wrong(stage:
     job = bob.create(SPEC)["id"]
     assert bob.get(job)["on_hosts"] == []
     stage.running(job)
-    stage.store.reputation.put(Suspect("rack-1", "us-central2-b", 2.0, stage.clock.now()))
+    now = stage.clock.now()
+    for owner in ("uid:1", "uid:2"):
+        made = accusation(owner, owner=owner, weight=1.0, at=now)
+        stage.store.reputation.accuse(["rack-1"], made)
     stage.report(job, 0, step=7, physical="rack-0")
     stage.report(job, 1, step=7, physical="rack-1", notice="preempted", error="disk full")
     wrote = stage.clock.now()

@@ -102,6 +102,27 @@ def test_what_earlier_jobs_met_counts():
     assert good["preemptions"]["p50"] < bad["preemptions"]["p50"]
 
 
+@pytest.mark.parametrize("refused", [False, True])
+def test_many_jobs_that_got_no_slice_hide_no_measurement(refused: bool):
+    """A sweep of 2,500 was cancelled, before or after its requests."""
+    met = [earlier(n, lost=n < 4) for n in range(1, 13)]
+    asked = (replace(slice_of(1, 20_000, None, 20_100)),) if refused else ()
+    bare = replace(met[0], slices=asked, attempts=(), created_at=20_000.0, finished_at=20_100.0)
+    sweep = [replace(bare, id=f"{n:06d}") for n in range(100, 2600)]
+    for jobs in (met, [*sweep, *met]):
+        forecast = estimate_view(SPEC, {"hours": 10}, jobs)["forecast"]
+        assert (forecast["slices"], forecast["losses"]) == (12, 3)
+        assert forecast["setup_hours"] is not None
+
+
+def test_the_time_of_the_job_file_is_the_work_where_nothing_was_measured():
+    estimate = estimate_view({**SPEC, "time": "2h"})
+    assert (estimate["hours"], estimate["length_by"]) == (2.0, "said")
+    assert estimate["length"] == "as stated by `time` in the job file"
+    assert estimate["forecast"]["work_hours"] == 2.0
+    assert estimate_view({**SPEC, "time": "2h"}, {"hours": 3})["hours"] == 3.0
+
+
 def test_the_work_is_the_steps_at_their_measured_pace_without_the_setup():
     estimate = estimate_view(SPEC, {"steps": 3600}, [earlier(1)])
     assert estimate["forecast"]["work_hours"] == pytest.approx(2.0)  # 3,600 steps of 2 s

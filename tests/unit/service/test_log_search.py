@@ -13,6 +13,7 @@ from tests.support.shelf import Shelf, reader
 from tpujob.api import SearchAsked
 from tpujob.domain.model import State
 from tpujob.errors import BadRequest, Busy
+from tpujob.service.logs.lines import text_of
 from tpujob.service.logs.log import Logs
 from tpujob.service.logs.reader import LogReader
 from tpujob.service.logs.search import LogPattern, Searches, matcher
@@ -59,8 +60,9 @@ def noisy(seed: int = 1, lines: int = 9000) -> tuple[Shelf, dict[int, list[bytes
 
 
 def grep(wrote: list[bytes], *options: str) -> int:
+    shown = b"".join(f"{text_of(line)}\n".encode() for line in wrote)
     done = subprocess.run(
-        ["grep", "-a", "-c", *options], input=b"\n".join(wrote) + b"\n", capture_output=True,
+        ["grep", "-a", "-c", *options], input=shown, capture_output=True,
         env={"LC_ALL": "C.UTF-8" if "-F" in options else "C", "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
     return int(done.stdout)
@@ -75,6 +77,9 @@ def grep(wrote: list[bytes], *options: str) -> int:
         ({"text": "1."}, ["-F", "1."]),
         ({"text": "été"}, ["-F", "été"]),
         ({"text": "ÉTÉ", "ignore_case": True}, ["-F", "-i", "ÉTÉ"]),
+        ({"text": "red loss"}, ["-F", "red loss"]),
+        ({"text": "31mred"}, ["-F", "31mred"]),
+        ({"text": "^red .* red$", "regexp": True}, ["-E", "^red .* red$"]),
         ({"text": "1700000"}, ["-F", "1700000"]),
         ({"text": "^nan .*17$", "regexp": True}, ["-E", "^nan .*17$"]),
         ({"text": "(loss|17) nan", "regexp": True, "ignore_case": True}, ["-Ei", "(loss|17) nan"]),

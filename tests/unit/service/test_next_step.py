@@ -8,9 +8,10 @@ from tests.support.records import NOW, V6E, B, job_in, request, with_progress
 from tpujob.api import NextView
 from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.waiting_reasons import describe
-from tpujob.domain.model import Cause, DesiredState, Job, State
+from tpujob.domain.model import Cause, DesiredState, Job, State, Warnings
 from tpujob.domain.observations import Circuit, Place, Reason, ReasonKind
 from tpujob.domain.progress import job_progress
+from tpujob.domain.spec import dump, parse
 from tpujob.service import next_step
 
 _S = State
@@ -91,10 +92,12 @@ def test_a_job_in_the_queue_says_the_reason_that_binds_it(kind: ReasonKind) -> N
     )
     coming = next_step.what_next(job, job_progress(job), None, NOW, place)
     text = next_step.why(job, None, "", NOW, place)
-    own = kind in (ReasonKind.RETRY, ReasonKind.REFUSED)  # which its own wait says better
+    own = kind is ReasonKind.RETRY  # which its own wait says better
     assert (text == job.message) == own
     assert own or text == describe(place.reasons[0])
-    assert (coming["text"] == "it requests a slice") == (own or kind is ReasonKind.NOT_BEFORE)
+    assert (coming["text"] == "it requests a slice") == (
+        own or kind in (ReasonKind.NOT_BEFORE, ReasonKind.REFUSED)
+    )
     assert bool(coming["commands"]) == (kind is ReasonKind.HELD)
 
 
@@ -103,7 +106,32 @@ def test_a_job_goes_on_from_the_checkpoint_that_is_known() -> None:
     assert next_of(with_progress(had, checkpoint=400))["text"] == (
         "it requests another slice and resumes from checkpoint 400"
     )
-    assert next_of(had)["text"] == "it requests another slice and resumes"
+    assert next_of(had)["text"] == (
+        "it requests another slice and starts again: no checkpoint is known"
+    )
+    assert next_of(with_progress(had, step=30))["text"] == (
+        "it requests another slice and starts again from step 1: no checkpoint is known"
+    )
+    spec = parse({**dump(had.spec), "outputs": ["out"]})
+    assert next_of(replace(had, spec=spec))["text"] == (
+        "it requests another slice and starts again with the files that `outputs` has kept; it has reported no "
+        "checkpoint"
+    )
+    lost = replace(had.attempts[0], warnings=Warnings(empty=("out",)))
+    assert next_of(replace(had, spec=spec, attempts=(lost,)))["text"].endswith(
+        "starts again: no checkpoint is known"
+    )
+    ended = replace(had.attempts[0], ended_at=NOW)
+    apart = with_progress(replace(had, attempts=(ended,)), checkpoint=475, partial_checkpoint=478)
+    assert next_of(apart)["text"] == (
+        "it requests another slice and resumes from checkpoint 475, the newest that all hosts have reported; some "
+        "have reported 478"
+    )
+    none = with_progress(replace(had, attempts=(ended,)), partial_checkpoint=478)
+    assert next_of(none)["text"] == (
+        "it requests another slice and resumes from different checkpoints on its hosts, up to 478: none is on all of "
+        "them"
+    )
     assert next_of(job_in(_S.QUEUED))["text"] == "it requests a slice"
 
 
@@ -141,7 +169,8 @@ def test_budgets_are_those_of_the_spec_and_others_that_were_used() -> None:
 def test_a_wait_for_capacity_says_what_was_refused_and_what_is_asked_next() -> None:
     slices = [request(B, Cause.STOCKOUT, NOW - 60 * (5 - k), k) for k in range(1, 5)]
     refused_slices = [replace(s, delete_reason=f"no capacity, {s.k}") for s in slices]
-    closed = {"us-east5-b/v6e-8/spot": Circuit(Cause.STOCKOUT, 4, NOW - 240, NOW + 360, NOW)}
+    pool = "us-east5-b/v6e-8/spot"
+    closed = {pool: Circuit(pool, Cause.STOCKOUT, 4, NOW - 240, NOW + 360, NOW)}
     job = replace(job_in(_S.QUEUED), spec=V6E, slices=tuple(refused_slices), wake=NOW)
     wait = circuits.wait(job, closed)
     assert next_step.capacity(wait) == {

@@ -51,9 +51,9 @@ def test_a_slice_of_unknown_price_makes_the_sum_unknown() -> None:
 
 
 def test_what_the_cloud_refuses_says_until_when() -> None:
-    shut = Circuit(Cause.STOCKOUT, 3, NOW - 60, NOW + 40)
-    half = Circuit(Cause.QUOTA, 1, NOW - 60, NOW - 1)
-    by_offer = {"us-east5-a/v5p-16/spot": shut, "us-east5/v5p/spot": half}
+    shut = Circuit("us-east5-a/v5p-16/spot", Cause.STOCKOUT, 3, NOW - 60, NOW + 40)
+    half = Circuit("us-east5/v5p/spot", Cause.QUOTA, 1, NOW - 60, NOW - 1)
+    by_offer = {f"{circuit.pool}/8": circuit for circuit in (shut, half)}
     circuits = capacity.open_circuits(by_offer, NOW)
     assert [(circuit["what"], circuit["place"], circuit["open"]) for circuit in circuits] == [
         ("v5p-16", "us-east5-a", True),

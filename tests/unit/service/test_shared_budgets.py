@@ -182,7 +182,7 @@ def test_a_request_counts_during_a_commit(tmp_path: Path, monkeypatch: pytest.Mo
 def test_what_a_removed_job_has_cost_counts_in_every_backend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unanswered() -> dict[str, str]:
+    def unanswered() -> list[Job]:
         raise Transient("503")
 
     stage = stage_with(tmp_path, PROJECT, SharedBudget(50 * US, "ada", monthly=True))
@@ -200,7 +200,7 @@ def test_what_a_removed_job_has_cost_counts_in_every_backend(
         assert [account.used for account in stage.reconciler.spending.accounts()] == spent
         stage.reconciler = stage.new_backend()
         with monkeypatch.context() as patch:
-            patch.setattr(stage.store, "spent", unanswered)
+            patch.setattr(stage.store, "removed", unanswered)
             with pytest.raises(Transient):
                 stage.reconciler.spending.accounts()
     stage.clock.time = 1_796_083_200.0  # 2026-12-01

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.records import NOW, job_in, respec
+from tests.support.records import NOW, accusation, job_in, respec
 from tpujob.api import AttemptView, JobView, SliceView, VerdictView
 from tpujob.domain.failures.host_reputation import HALF_LIFE
 from tpujob.domain.model import (
@@ -18,6 +18,7 @@ from tpujob.domain.model import (
     Proof,
     Slice,
     SliceRole,
+    Standing,
     State,
     Suspect,
     Verdict,
@@ -223,7 +224,7 @@ HAD = Slice(
             {"step": 9, "checkpoint": 8, "resumed_from": 3, "ended_at": "1970-01-01T02:46:30.000Z"},
         ),
         (
-            slice_view(job_in(State.RUNNING), HAD, now=NOW),
+            slice_view(HAD, now=NOW),
             SliceView,
             HAD,
             {
@@ -279,8 +280,17 @@ def test_a_leak_is_never_older_than_it_can_be() -> None:
 
 
 def test_a_machines_score_is_that_of_now() -> None:
-    suspect = Suspect("rack-01", "z", 0.8, NOW, reasons=("job 000001",), pinned="")
-    shown = suspect_view(suspect, now=NOW + HALF_LIFE)
-    assert some(shown, "physical", "zone", "score", "refused") == ("rack-01", "z", 0.4, True)
-    assert some(shown, "pinned", "reasons", "updated_at") == ("", ["job 000001"], AT)
-    assert not suspect_view(Suspect("rack-01", "z", 0.79, NOW), now=NOW + HALF_LIFE)["refused"]
+    made = [accusation(n, owner=n, weight=0.8, text="bad") for n in ("000001", "000002")]
+    shown = suspect_view(Suspect("rack-01", "z", NOW, "", tuple(made)), now=NOW + HALF_LIFE)
+    assert some(shown, "physical", "zone", "score", "refused") == ("rack-01", "z", 0.8, True)
+    assert some(shown, "pinned", "open", "updated_at") == ("", [], AT)
+    assert shown["reasons"] == ["job 000001 attempt 1: bad", "job 000002 attempt 1: bad"]
+    later = suspect_view(Suspect("rack-01", "z", NOW, "", tuple(made)), now=NOW + 2 * HALF_LIFE)
+    assert not later["refused"]
+
+
+def test_what_nothing_proves_is_shown_as_open_and_does_not_count() -> None:
+    guess = accusation(standing=Standing.OPEN, text="the TPU does not come up")
+    shown = suspect_view(Suspect("rack-01", "z", NOW, "", (guess,)), now=NOW)
+    assert some(shown, "score", "refused", "reasons") == (0.0, False, [])
+    assert shown["open"] == ["job 000001 attempt 1: the TPU does not come up"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tpujob.domain.host import environment
-from tpujob.errors import BadRequest
+from tpujob.errors import BadSpec
 from tpujob.submit import archive
 from tpujob.submit import git as checkout
 from tpujob.submit.archive import pack, workloads_bundle
@@ -74,7 +74,8 @@ def test_git_decides_which_files_are_packed(tmp_path: Path) -> None:
     (tmp_path / "deleted.py").unlink()
     assert pack(tmp_path).files == (".gitignore", "a/.hidden", "forced.bin", "new.py", "tracked.py")
     assert pack(tmp_path / "a").files == (".hidden",), "a folder inside a repository"
-    assert pack(tmp_path / "scratch").files == ("a.py",), "one that git ignores, as it is"
+    with pytest.raises(BadSpec, match=r"no file to ship in .*/scratch: it ignores the folder"):
+        pack(tmp_path / "scratch")
 
 
 def test_excluded_files_are_not_packed(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_submodules_travel_with_their_files(tmp_path: Path) -> None:
 def test_files_that_look_like_keys_are_refused_unless_they_are_allowed(tmp_path: Path) -> None:
     write(tmp_path, ".env", ".env.example", "train.py", "sub/server.pem")
     keys = [".env", "sub/server.pem"]
-    with pytest.raises(BadRequest, match=r"2 files .*\.env, sub/server\.pem$"):
+    with pytest.raises(BadSpec, match=r"2 files .*\.env, sub/server\.pem$"):
         pack(tmp_path)
     warnings = pack(tmp_path, allow_keys=True).warnings
     assert [warning.split()[0] for warning in warnings] == keys
@@ -167,22 +168,69 @@ def test_a_repository_that_git_refuses_is_no_reason_to_ship_everything(tmp_path:
     git(tmp_path, "init", "-q")
     write(tmp_path, "secret")
     (tmp_path / ".git" / "config").write_text("[broken")
-    with pytest.raises(BadRequest, match="git cannot list the files"):
+    with pytest.raises(BadSpec, match="git cannot list the files"):
         pack(tmp_path)
+
+
+def test_without_the_list_of_git_nothing_of_a_repository_is_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, folder = tmp_path / "plain", tmp_path / "checkout" / "deep"
+    write(tmp_path, "plain/a.py", "checkout/deep/secret")
+    git(tmp_path / "checkout", "init", "-q")
+    (folder / ".gitignore").write_text("*\n")
+    with pytest.raises(BadSpec, match="there is none, or it ignores them all"):
+        pack(folder)
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(BadSpec, match="git, which knows the files to leave out, is not installed"):
+        pack(folder)
+    assert (pack(plain).files, pack(plain).by_git) == (("a.py",), False)
+
+
+def test_variables_of_git_do_not_name_another_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "other"):
+        write(tmp_path / name, f"{name}.py", "secret")
+        (tmp_path / name / ".gitignore").write_text("secret\n")
+        git(tmp_path / name, "init", "-q")
+        commit(tmp_path / name)
+    other = tmp_path / "other"
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(other))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git" / "index"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path / "one"))
+    (tmp_path / "one" / "sub").mkdir()
+    write(tmp_path / "one" / "sub", "b.py")
+    assert pack(tmp_path / "one").files == (".gitignore", "one.py", "sub/b.py")
+    assert pack(tmp_path / "one" / "sub").files == ("b.py",)
+    (tmp_path / "one" / ".tpujobignore").write_text("one.py\n")
+    assert pack(tmp_path / "one").files == (".gitignore", ".tpujobignore", "sub/b.py")
+
+
+def test_pointers_of_git_lfs_are_named(tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+    write(tmp_path, "a.py")
+    (tmp_path / "model.bin").write_text(pointer)
+    (tmp_path / "notes.txt").write_text(pointer + "x" * 2000)
+    assert pack(tmp_path).warnings == (
+        "shipped as pointers of git-LFS, without their contents: model.bin; `git lfs pull` fetches them",
+    )
 
 
 def test_too_many_large_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "a", "b")
     with (tmp_path / "weights.bin").open("wb") as file:
         file.truncate(archive.LIMIT)
-    with pytest.raises(BadRequest, match=r"weights\.bin \(100\.0 MiB\)") as error:
+    with pytest.raises(BadSpec, match=r"weights\.bin \(100\.0 MiB\)") as error:
         pack(tmp_path)
     assert ".tpujobignore" in error.value.hint
     write(tmp_path, "weights.bin")
     monkeypatch.setattr(archive, "MAX_FILES", 3)
     pack(tmp_path)
     write(tmp_path, "d")
-    with pytest.raises(BadRequest, match="has 4 files, more than 3"):
+    with pytest.raises(BadSpec, match="has 4 files, more than 3"):
         pack(tmp_path)
 
 
@@ -190,17 +238,17 @@ def test_too_many_large_files_are_refused(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_link_that_leads_outside_is_refused(tmp_path: Path, target: str) -> None:
     write(tmp_path, "secret", "code/a/b.py")
     (tmp_path / "code" / "link").symlink_to(target)
-    with pytest.raises(BadRequest, match="link"):
+    with pytest.raises(BadSpec, match="link"):
         pack(tmp_path / "code")
 
 
 def test_pipes_are_skipped_and_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert pack(tmp_path).files == ()
-    with pytest.raises(BadRequest, match="nowhere is not a folder"):
+    with pytest.raises(BadSpec, match="nowhere is not a folder"):
         pack(tmp_path / "nowhere")
     unreadable = Path("/proc/self/mem")  # to anybody, root too
-    with pytest.raises(BadRequest, match="cannot read /proc/self/mem"):
+    with pytest.raises(BadSpec, match="cannot read /proc/self/mem"):
         archive._archive([("a.py", unreadable)])  # pyright: ignore[reportPrivateUsage]
 
 

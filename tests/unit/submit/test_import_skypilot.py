@@ -102,7 +102,7 @@ def test_a_whole_task_becomes_a_job_and_every_key_is_in_the_table() -> None:
         "name": "llama-3-8b",
         "tpu": {"type": "v6e-16", "pricing": "spot", "slices": 2},
         "run": {
-            "env": {"LR": "0.001", "SEED": "7", "BUCKET": "lab-data", "TAG": "x"},
+            "env": {"LR": "1e-3", "SEED": "7", "BUCKET": "lab-data", "TAG": "x"},
             "secrets": ["HF_TOKEN", "WANDB_API_KEY"],
             "command": "echo $TPUJOB_HOST of ${TPUJOB_HOSTS}\n"
             'MASTER=$(echo "$SKYPILOT_NODE_IPS" | head -n1) python3 train.py',
@@ -142,6 +142,65 @@ def test_a_whole_task_becomes_a_job_and_every_key_is_in_the_table() -> None:
         assert text in texts[key, outcome]
 
 
+def test_what_a_job_cannot_have_is_a_question_at_its_line_and_nothing_else_is_lost() -> None:
+    kinds = {"~/.netrc": "keys", "./conf/x": "file", "./gone": "missing"}
+    text = f"""\
+{V6E}run: python x.py
+file_mounts:
+  ~/.netrc: ~/.netrc
+  /x: ./conf/x
+  /gone: ./gone
+  ~/here: .
+  /again/here: ..
+  ./relative: gs://lab/x
+  /var: gs://${{NONE}}
+  /data: gs://lab
+  /data/inner: gs://other
+"""
+    plan = read_skypilot(text, "t.yaml", kind_of=lambda path: kinds.get(path, "folder"))  # pyright: ignore[reportArgumentType]
+    (job,) = plan.jobs
+    assert job.spec["data"] == [
+        {"from": ".", "to": "here", "stage": "disk"},
+        {"from": "..", "to": "here-2", "stage": "disk"},
+    ]
+    assert job.spec["mounts"] == [{"bucket": "gs://lab", "to": "/data", "read_only": True}]
+    texts = {note.line: note.text for note in plan.notes if note.outcome == "question"}
+    assert {*texts} == {4, 5, 6, 7, 8, 9, 10, 12}
+    for line, start in (
+        (4, "left out, as private keys never go to hosts"),
+        (5, "left out, as it is one file"),
+        (6, "left out, as there is no folder ./gone"),
+        (9, "left out: mounts[0].to: must be a folder such as"),
+        (10, "left out: mounts[0].bucket: must be a bucket such as"),
+        (12, "left out: mounts: /data/inner and /data overlap"),
+    ):
+        assert texts[line].startswith(start)
+
+
+def test_the_software_of_the_tpu_is_kept() -> None:
+    args = "accelerator_args: {runtime_version: v2-alpha-tpuv6e, tpu_vm: false}"
+    text = f"resources: {{accelerators: tpu-v6e-8, use_spot: true, {args}}}\nrun: x\n"
+    assert spec_of(text)["tpu"]["runtime_version"] == "v2-alpha-tpuv6e"
+    assert "TPU Nodes" in notes(text)["resources.accelerator_args.tpu_vm", "warning"]
+    both = text.replace("tpu-v6e-8", "[tpu-v6e-8, tpu-v4-8]")
+    assert "runtime_version" not in spec_of(both)["tpu"]
+    assert "left out" in notes(both)["resources.accelerator_args.runtime_version", "question"]
+
+
+def test_spellings_of_types_and_values_of_variables() -> None:
+    for type in ("TPU-v4-8", "tpuv4-8", "tpu-v4-8:1"):
+        assert spec_of(f"resources: {{accelerators: '{type}'}}\nrun: x\n")["tpu"]["type"] == "v4-8"
+    envs = "{A: 1e-5, B: 12345678901234567890, C: true, D: 010, WANDB_API_KEY: null}"
+    run = spec_of(f"{V6E}envs: {envs}\nrun: cd ~/sky_workdir; x $SKYPILOT_TASK_ID\n")["run"]
+    assert run["env"] == {"A": "1e-5", "B": "12345678901234567890", "C": "True", "D": "010"}
+    assert (run["secrets"], run["command"]) == (
+        ["WANDB_API_KEY"],
+        "cd ~/sky_workdir; x $TPUJOB_JOB",
+    )
+    texts = [n.text for n in read_skypilot(f"{V6E}run: ~/sky_workdir/x", "t.yaml").notes]
+    assert any("there is no ~/sky_workdir" in text for text in texts)
+
+
 def test_several_documents_run_one_after_another() -> None:
     text = f"name: pipe\n---\nname: prep\n{V6E}run: a\n---\n# the last\n{V6E}run: b\n"
     jobs = [
@@ -165,7 +224,7 @@ def test_a_repository_is_cloned_by_setup() -> None:
         (f"{V6E}service: {{readiness_probe: /}}\nrun: x", "t.yaml:1: a job has `run`, and no `service`"),
         (f"{V6E}run: [x]", "t.yaml:2: run: must be text, not a list"),
         (f"{V6E}envs: {{A: , B: 1, C: }}\nrun: x", "t.yaml:2: envs.A: no value is given for A, C"),
-        ("resources: {accelerators: A100:8}\nrun: x", "t.yaml:1: resources: asks for no TPU"),
+        ("resources:\n  accelerators: A100:8\nrun: x", "t.yaml:2: resources.accelerators: asks for no TPU"),
         ("resources: {accelerators: tpu-v6e-8:2}\nrun: x", "t.yaml:1: resources.accelerators: "),
         ("resources: {accelerators: tpu-v6e-8, region: us-west4}\nrun: x",
          "t.yaml:1: resources.region: us-west4 has no v6e-8"),

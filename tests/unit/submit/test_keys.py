@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.submit.test_bundle import commit, git
-from tpujob.errors import BadRequest
+from tpujob.errors import BadSpec
 from tpujob.submit.archive import pack
 from tpujob.submit.secrets_scan import files_with_keys
 
@@ -104,7 +104,7 @@ def test_a_long_row_of_line_ends_after_a_mark_is_read_once(tmp_path: Path) -> No
 def test_many_keys_are_counted_and_the_first_are_named(tmp_path: Path) -> None:
     for number in range(25):
         (tmp_path / f"{number:02}.key").touch()
-    with pytest.raises(BadRequest, match=r"25 files .* 00\.key, .*, 19\.key and 5 more$"):
+    with pytest.raises(BadSpec, match=r"25 files .* 00\.key, .*, 19\.key and 5 more$"):
         pack(tmp_path)
 
 

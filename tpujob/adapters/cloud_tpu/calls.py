@@ -180,7 +180,7 @@ def refusal(doing: str, code: str, message: str) -> TpujobError:
         return Transient(text)
     kind = {"NOT_FOUND": Missing, "ALREADY_EXISTS": Exists}.get(code, Refused)
     kind = ZoneClosed if meaning.zone_closed else kind
-    return kind(text, cause=meaning.cause, scope=meaning.scope)
+    return kind(text, cause=meaning.cause, scope=meaning.scope, limit=meaning.limit)
 
 
 def _demanded_pause(error: Any) -> float:

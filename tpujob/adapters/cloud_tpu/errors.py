@@ -15,6 +15,9 @@ class Meaning:
     hint: str = ""  #: what a person can do
     scope: Scope = ""  #: where the error holds, `region` or `zone`; empty: the text does not say
     zone_closed: bool = False  #: the project may not use that zone at all
+    limit: int | None = (
+        None  #: of the quota of TPUs that was exceeded, in its own unit; None: not in the text
+    )
 
 
 LOGIN_HINT = f"run `{LOGIN}`"
@@ -124,17 +127,23 @@ _SCOPES: tuple[tuple[str, Scope], ...] = (
     ),
 )
 
+#: the limit of a quota of TPUs, and where it holds. Quotas of other things, such as addresses, limit no chips.
+_LIMIT = re.compile(
+    r"'TPU\w*' (?:has been )?(?:exhausted|exceeded)\. Limit:? ([\d,]+)(?:\.0+)?(?: in (zone|region))?",
+    re.IGNORECASE,
+)
+
 
 def meaning_of_call(code: str, message: str) -> Meaning:
     """Return the meaning of a failed call's gRPC status and message."""
     by_code = Meaning(CALL_CODES.get(code), LOGIN_HINT if code == "UNAUTHENTICATED" else "")
-    return replace(_meaning_of_text(message) or by_code, scope=scope_of(message))
+    return _with_limit(_meaning_of_text(message) or by_code, message)
 
 
 def meaning_of_state(code: int, message: str) -> Meaning:
     """Return the meaning of the error code and message inside a FAILED queued resource."""
     meaning = _meaning_of_text(message) or Meaning(None)
-    return replace(meaning, cause=meaning.cause or STATE_CODES.get(code), scope=scope_of(message))
+    return _with_limit(replace(meaning, cause=meaning.cause or STATE_CODES.get(code)), message)
 
 
 def scope_of(message: str) -> Scope:
@@ -143,6 +152,16 @@ def scope_of(message: str) -> Scope:
         if re.search(pattern, message):
             return scope
     return ""
+
+
+def _with_limit(meaning: Meaning, message: str) -> Meaning:
+    """Add where the error holds, and the limit of the exceeded quota: of several, the least, and its place."""
+    limits = [(int(m[1].replace(",", "")), m[2]) for m in _LIMIT.finditer(message)]
+    if meaning.cause is not Cause.QUOTA or not limits:
+        return replace(meaning, scope=scope_of(message))
+    limit, place = min(limits, key=lambda found: found[0])
+    scope: Scope = "zone" if place == "zone" else "region" if place else scope_of(message)
+    return replace(meaning, scope=scope, limit=limit)
 
 
 def with_hint(message: str, meaning: Meaning) -> str:

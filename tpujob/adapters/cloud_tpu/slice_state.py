@@ -47,6 +47,12 @@ def slice_state(
 ) -> Present | Unknown | None:
     """Return the state of a slice; None when neither its queued resource nor any node exists. `nodes`: in their order,
     None in place of a node that does not exist."""
+    state = _state(queued, nodes)
+    created = max((node.created_at for node in nodes if node), default=0.0)
+    return replace(state, created_at=created) if isinstance(state, Present) and created else state
+
+
+def _state(queued: QueuedSeen | None, nodes: Sequence[NodeSeen | None]) -> Present | Unknown | None:
     existing = [node for node in nodes if node is not None]
     if queued is None:
         return _combined_state(nodes) if existing else None
@@ -74,14 +80,21 @@ def state_without_nodes(queued: QueuedSeen) -> Present | None:
     if state is SliceState.FAILED:
         return _failed_state(queued)
     if state is SliceState.PREEMPTED and INITIATORS.get(queued.initiator) is False:
-        return Present(state, detail=detail, suspending=queued.suspending)
+        created = queued.created_at
+        return Present(state, detail=detail, suspending=queued.suspending, created_at=created)
     return None
 
 
 def _failed_state(queued: QueuedSeen) -> Present:
     meaning = meaning_of_state(queued.error_code, queued.error)
     detail = with_hint(queued.error or "no reason was given", meaning)
-    return Present(SliceState.FAILED, detail=detail, cause=meaning.cause, scope=meaning.scope)
+    return Present(
+        SliceState.FAILED,
+        detail=detail,
+        cause=meaning.cause,
+        scope=meaning.scope,
+        limit=meaning.limit,
+    )
 
 
 def _suspended_state(queued: QueuedSeen, nodes: Sequence[NodeSeen]) -> Present | Unknown:
@@ -91,7 +104,8 @@ def _suspended_state(queued: QueuedSeen, nodes: Sequence[NodeSeen]) -> Present |
         return Present(SliceState.PREEMPTED, detail=detail, suspending=suspending)
     if queued.initiator not in INITIATORS:
         return Unknown(f"{detail}, by {queued.initiator}")
-    return Present(SliceState.STOPPED, detail=f"{detail}, by a person", suspending=suspending)
+    stopped, created = f"{detail}, by a person", queued.created_at
+    return Present(SliceState.STOPPED, detail=stopped, suspending=suspending, created_at=created)
 
 
 def _is_preempted(node: NodeSeen) -> bool:

@@ -21,7 +21,7 @@ from tpujob.domain.access import Role
 from tpujob.domain.codec import message_from_text, to_text
 from tpujob.domain.failures import host_reputation
 from tpujob.domain.members import Member
-from tpujob.domain.model import Suspect
+from tpujob.domain.model import Accusation, Suspect
 from tpujob.domain.notifications.model import Message, ReadPosition
 from tpujob.errors import DamagedRecord
 
@@ -75,33 +75,23 @@ class FirestoreReputation:
     def __init__(self, firestore: Firestore) -> None:
         self._db = firestore
 
-    def accuse(
-        self,
-        physicals: Sequence[str],
-        *,
-        zone: str,
-        weight: float,
-        reason: str,
-        op_id: str,
-        at: float,
-        owner: str,
-    ) -> None:
-        accusation = f"accusations/{records.digest(op_id)}"
+    def accuse(self, physicals: Sequence[str], accusation: Accusation) -> None:
+        known = f"accusations/{records.digest(accusation.op_id)}"
         paths = {_suspect_path(physical): physical for physical in physicals}
 
         def plan(docs: Docs) -> tuple[None, Writes]:
-            if docs[accusation]:
+            if docs[known]:
                 return None, []
-            puts: Writes = [Put(accusation, {"op": op_id})]
+            puts: Writes = [Put(known, {"op": accusation.op_id})]
             for path, physical in paths.items():
                 doc = docs[path]
-                suspect = records.parse_suspect(doc) if doc else Suspect(physical, zone, 0.0, at)
-                suspect = replace(suspect, zone=zone or suspect.zone)
-                accused = host_reputation.accused(suspect, weight, reason, at, owner)
-                puts.append(Put(path, records.suspect_fields(accused)))
+                empty = Suspect(physical, accusation.zone, accusation.at)
+                suspect = records.parse_suspect(doc) if doc else empty
+                after = host_reputation.accused(suspect, accusation)
+                puts.append(Put(path, records.suspect_fields(after)))
             return None, puts
 
-        self._db.change(f"accuse {', '.join(physicals)}", [accusation, *paths], plan)
+        self._db.change(f"accuse {', '.join(physicals)}", [known, *paths], plan)
 
     def suspects(self) -> list[Suspect]:
         docs = self._db.select("list the suspects", "suspects")

@@ -5,7 +5,7 @@
     leases/000042                   the job's newest lease
     keys/<digest>                   the jobs that were created under an idempotency key
     suspects/<digest>  accusations/<digest>  zones/<zone>  counters/jobs
-    spent/000042                    what a removed job has cost
+    removed/000042                  the record of a removed job, reduced to what it has cost
     counters/store                  the identity of the store
 
 The text is one field without an index (`deploy/firestore.indexes.json`). In indexed fields each host of each slice
@@ -16,14 +16,13 @@ followers learn of the removal and the id is never used again.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import hashlib
-import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from tpujob.adapters import records
-from tpujob.domain.codec import SCHEMA_VERSION, job_from_text, suspect_from_json, to_json, to_text
+from tpujob.domain.codec import SCHEMA_VERSION, job_from_text, suspect_from_text, to_text
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job, Suspect
 from tpujob.errors import DamagedRecord, StoreError
@@ -218,6 +217,11 @@ def job_fields(job: Job, *, key: str, ops: list[str], token: int) -> Mapping[str
     }
 
 
+def removed_put(job: Job) -> Put:
+    packed = _pack(f"the record of job {job.id}", to_text(job))
+    return Put(f"removed/{job.id}", {NUMBER: int(job.id), "document": packed})
+
+
 def parse_job(doc: Doc) -> Job:
     """Return the job of a document. Raises StoreError for a damaged document, NotFound for a tombstone."""
     return job_from_text(doc.id, text_of(check_exists(doc, doc.id)))
@@ -289,17 +293,13 @@ def check_lease(doc: Doc, held: Doc | None, lease: Lease) -> None:
 
 
 def suspect_fields(suspect: Suspect) -> dict[str, Any]:
-    """Return the fields of a suspect's document. `owners` becomes JSON text: our fields hold no mappings."""
-    return {**to_json(suspect), "owners": json.dumps(dict(suspect.owners))}
+    """Return the fields of a suspect's document. It is JSON text: our fields hold no mappings."""
+    return {"suspect": to_text(suspect)}
 
 
 def parse_suspect(doc: Doc) -> Suspect:
     """Return the suspect of a document. Raises StoreError when it is damaged."""
-    try:
-        owners: Any = json.loads(field(doc, "owners", str)) if "owners" in doc.fields else {}
-    except ValueError as error:
-        raise _damaged_error(doc, f"`owners` is not JSON: {error}") from error
-    return suspect_from_json({**doc.fields, "owners": owners})
+    return suspect_from_text(field(doc, "suspect", str))
 
 
 def digest(text: str) -> str:

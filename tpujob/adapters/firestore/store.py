@@ -212,7 +212,7 @@ class FirestoreStore:
         texts = [(doc.path.split("/")[1], records.text_of(doc)) for doc in docs]
         return [(job_id, event_from_text(job_id, text)) for job_id, text in texts]
 
-    def remove(self, job_id: str, *, lease: Lease | None, spent: str = "") -> None:
+    def remove(self, job_id: str, *, lease: Lease | None, keep: Job | None = None) -> None:
         """Remove a job and its events. An interrupted call leaves unreachable events, which a repeat removes."""
         path, lease_path = f"jobs/{job_id}", f"leases/{job_id}"
 
@@ -227,8 +227,8 @@ class FirestoreStore:
                 writes.append(Remove(key_path))
             if docs[lease_path]:
                 writes.append(Remove(lease_path))
-            if spent:
-                writes.append(Put(f"spent/{job_id}", {"job": job_id, "text": spent}))
+            if keep:
+                writes.append(records.removed_put(keep))
             return True, writes
 
         doing = f"remove job {job_id}"
@@ -238,9 +238,10 @@ class FirestoreStore:
                 self._db.remove(doing, [doc.path for doc in docs])
         self._mirror.note_removal(job_id)
 
-    def spent(self) -> dict[str, str]:
-        pages = self._db.pages("list what removed jobs have cost", "spent", order="job")
-        return {doc.id: records.field(doc, "text", str) for page in pages for doc in page}
+    def removed(self) -> builtins.list[Job]:
+        pages = self._db.pages("list what removed jobs have cost", "removed", order=records.NUMBER)
+        readable = self._mirror.reader.readable
+        return [job for page in pages for job in readable(page, records.parse_job)]
 
     def damaged(self) -> list[tuple[str, str]]:
         pages = self._db.pages("check all jobs", "jobs", order=records.NUMBER)

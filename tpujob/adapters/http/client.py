@@ -8,6 +8,7 @@ import json
 import time
 import zlib
 from functools import partial
+from io import BytesIO
 from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote, urlencode
 
@@ -74,7 +75,6 @@ class RemoteJobs(JobsApi):
     # Methods with more than one request, or more than JSON -----------------------------------------------------------
 
     def put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
-        data = data if isinstance(data, bytes) else data.read()
         return self._call(METHODS["put_bundle"], sha256, data, bucket=bucket)["path"]
 
     def list(self, asked: ListAsked | None = None) -> JobPage:
@@ -160,7 +160,7 @@ class RemoteJobs(JobsApi):
                 parts[part][name] = value
         path = method.path.format(**{n: _segment(method, n, v) for n, v in parts["path"].items()})
         headers = {"Accept": "application/json"}
-        body = next((v for v in parts["body"].values() if isinstance(v, bytes)), None)
+        body = next((v for v in parts["body"].values() if isinstance(v, (bytes, BytesIO))), None)
         if body is None and any(method.place(a.name) == "body" for a in method.arguments):
             body = json.dumps(parts["body"]).encode()
             headers["Content-Type"] = "application/json"
@@ -189,7 +189,7 @@ class RemoteJobs(JobsApi):
         path: str,
         query: Mapping[str, Any] | None = None,
         *,
-        body: bytes | None = None,
+        body: bytes | IO[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
         within: float = 0.0,
         once: bool = False,

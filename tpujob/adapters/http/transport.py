@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from email.message import Message
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from tpujob import errors
@@ -105,7 +105,7 @@ class BackendRequest(NamedTuple):
     verb: str
     target: str
     headers: Mapping[str, str]
-    body: bytes | None = None
+    body: bytes | IO[bytes] | None = None
     within: float = 60.0  #: seconds for the answer; of a stream, seconds of silence
     once: bool = False  #: not sent again when the connection breaks
 
@@ -206,6 +206,9 @@ class BackendTransport:
         try:
             try:
                 headers = dict(request.headers)
+                if request.body is not None and not isinstance(request.body, bytes):
+                    headers["Content-Length"] = str(request.body.seek(0, os.SEEK_END))
+                    request.body.seek(0)  # it may be sent again
                 connection.request(request.verb, request.target, request.body, headers)
             except (BrokenPipeError, ConnectionResetError):
                 if connection.sock is None:

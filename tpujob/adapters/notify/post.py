@@ -49,12 +49,12 @@ def post(
     target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
     headers = {"Content-Type": "application/json", "User-Agent": f"tpujob/{__version__}", **headers}
     try:
-        with cut_after(timeout, lambda: connection.sock) as late:
+        with cut_after(timeout, lambda: connection.sock):
             connection.request("POST", target, body, headers)
             response = connection.getresponse()
             text = response.read(MOST).decode(errors="replace")
     except (OSError, http.client.HTTPException, ValueError) as error:
-        if isinstance(error, TimeoutError) or late.is_set():
+        if isinstance(error, TimeoutError):
             return Receipt(f"{host}: no answer in time")
         return Receipt(f"{host}: {one_line(str(error), 200) or type(error).__name__}")
     finally:
@@ -73,11 +73,9 @@ def receipt_for(status: int, text: str, retry_after: str) -> Receipt:
 
 
 @contextlib.contextmanager
-def cut_after(
-    seconds: float, get_socket: Callable[[], socket.socket | None]
-) -> Generator[threading.Event]:
-    """Shut down the socket after so many seconds, and set the event that is yielded: time limits of single reads would
-    let a slow receiver continue for ever."""
+def cut_after(seconds: float, get_socket: Callable[[], socket.socket | None]) -> Generator[None]:
+    """Shut down the socket after so many seconds: time limits of single reads would let a slow receiver continue for
+    ever. An error after that is raised as TimeoutError."""
     late = threading.Event()
 
     def cut() -> None:
@@ -91,7 +89,11 @@ def cut_after(
     timer.daemon = True
     timer.start()
     try:
-        yield late
+        yield
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        if late.is_set():
+            raise TimeoutError("no answer in time") from error
+        raise
     finally:
         timer.cancel()
 

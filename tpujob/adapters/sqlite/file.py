@@ -4,7 +4,7 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
@@ -20,10 +20,17 @@ _DURABLE = "PRAGMA synchronous = FULL"
 class SqliteFile:
     """A pool of connections to one file; each transaction has a connection to itself."""
 
-    def __init__(self, path: Path, scripts: Sequence[str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        scripts: Sequence[str],
+        check: Callable[[sqlite3.Connection], None] = lambda _: None,
+    ) -> None:
         """Create the file if needed, and bring its tables up to date. `scripts`: each leads from one version of the
         tables to the next, the first from an empty file. The file's header holds its version: the number of scripts
-        that have run."""
+        that have run. `check`: called with the older tables of a file before they change; it raises StoreError for
+        documents that could not be read afterwards."""
+        self._check = check
         self._idle: list[sqlite3.Connection] = []
         self._write_lock = threading.Lock()
         self.path = path
@@ -146,6 +153,8 @@ class SqliteFile:
                 f"{len(self._scripts)})",
                 hint="upgrade tpujob, or set TPUJOB_STATE to another folder",
             )
+        if version:
+            self._check(db)
         for script in self._scripts[version:]:
             for statement in script.split(";"):
                 db.execute(statement)

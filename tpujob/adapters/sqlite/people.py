@@ -1,17 +1,15 @@
 """Members, suspects and the outbox, in the SQLite file of the store."""
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from sqlite3 import Connection
-from typing import Any
 
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.domain.access import Role
-from tpujob.domain.codec import message_from_text, to_text
+from tpujob.domain.codec import message_from_text, suspect_from_text, to_text
 from tpujob.domain.failures import host_reputation
 from tpujob.domain.members import Member
-from tpujob.domain.model import Suspect
+from tpujob.domain.model import Accusation, Suspect
 from tpujob.domain.notifications.model import Message, ReadPosition
 
 _SELECT_MEMBERS = "SELECT name, role, id FROM members"
@@ -58,37 +56,25 @@ def _parse_member(name: str, role: str, id: str) -> Member:
 # Reputation -----------------------------------------------------------------------------------------------------------
 
 
-_SUSPECT_COLUMNS = "physical, zone, score, updated_at, pinned, reasons, owners"
-
-
 class SqliteReputation:
     """Implements `ports.Reputation`. Raises as the store does."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    def accuse(
-        self,
-        physicals: Sequence[str],
-        *,
-        zone: str,
-        weight: float,
-        reason: str,
-        op_id: str,
-        at: float,
-        owner: str,
-    ) -> None:
+    def accuse(self, physicals: Sequence[str], accusation: Accusation) -> None:
+        known = "INSERT OR IGNORE INTO accusations VALUES (?)"
         with self._file.writing() as db:
-            if db.execute("INSERT OR IGNORE INTO accusations VALUES (?)", (op_id,)).rowcount:
-                for physical in dict.fromkeys(physicals):
-                    suspect = _find_suspect(db, physical) or Suspect(physical, zone, 0.0, at)
-                    suspect = replace(suspect, zone=zone or suspect.zone)
-                    _put_suspect(db, host_reputation.accused(suspect, weight, reason, at, owner))
+            if db.execute(known, (accusation.op_id,)).rowcount:
+                for physical in physicals:
+                    suspect = _find_suspect(db, physical)
+                    suspect = suspect or Suspect(physical, accusation.zone, accusation.at)
+                    _put_suspect(db, host_reputation.accused(suspect, accusation))
 
     def suspects(self) -> list[Suspect]:
         with self._file.reading() as db:
-            rows = db.execute(f"SELECT {_SUSPECT_COLUMNS} FROM suspects").fetchall()  # noqa: S608, ours
-        return host_reputation.worst_first(map(_parse_suspect, rows))
+            rows = db.execute("SELECT document FROM suspects").fetchall()
+        return host_reputation.worst_first(suspect_from_text(text) for (text,) in rows)
 
     def put(self, suspect: Suspect) -> None:
         with self._file.writing() as db:
@@ -100,21 +86,14 @@ class SqliteReputation:
 
 
 def _find_suspect(db: Connection, physical: str) -> Suspect | None:
-    query = f"SELECT {_SUSPECT_COLUMNS} FROM suspects WHERE physical = ?"  # noqa: S608, ours
+    query = "SELECT document FROM suspects WHERE physical = ?"
     row = db.execute(query, (physical,)).fetchone()
-    return _parse_suspect(row) if row else None
+    return suspect_from_text(row[0]) if row else None
 
 
 def _put_suspect(db: Connection, suspect: Suspect) -> None:
-    *values, reasons, owners = astuple(suspect)  # in the order of _SUSPECT_COLUMNS
-    row = (*values, json.dumps(reasons), json.dumps(owners))
-    db.execute("INSERT OR REPLACE INTO suspects VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-
-
-def _parse_suspect(row: tuple[Any, ...]) -> Suspect:
-    physical, zone, score, updated_at, pinned, reasons, owners = row
-    parsed = (tuple(json.loads(reasons)), json.loads(owners))
-    return Suspect(physical, zone, score, updated_at, pinned, *parsed)
+    row = (suspect.physical, to_text(suspect))
+    db.execute("INSERT OR REPLACE INTO suspects VALUES (?, ?)", row)
 
 
 # Outbox --------------------------------------------------------------------------------------------------------------

@@ -18,9 +18,10 @@ from tpujob.adapters import records
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.people import SqliteMembers, SqliteOutbox, SqliteReputation
 from tpujob.adapters.sqlite.tables import SCRIPTS
-from tpujob.domain.codec import event_from_text, job_from_text, to_text
+from tpujob.domain.codec import check_version, event_from_text, job_from_text, to_text
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job
+from tpujob.errors import DamagedRecord, StoreError
 from tpujob.ports import EventKey, Lease, Write
 
 #: id, version and document; or the job, if it is in the cache
@@ -36,7 +37,7 @@ class SqliteStore:
 
     def __init__(self, path: Path) -> None:
         """Create the file and its folder if needed, readable by their owner alone. Raises StoreError, Transient."""
-        self._file = SqliteFile(path, SCRIPTS)
+        self._file = SqliteFile(path, SCRIPTS, _check_documents)
         self.reputation = SqliteReputation(self._file)
         self.members = SqliteMembers(self._file)
         self.outbox = SqliteOutbox(self._file)
@@ -165,20 +166,22 @@ class SqliteStore:
             rows = db.execute(query, (*(before or (math.inf, "", 0)), limit)).fetchall()
         return [(job_id, event_from_text(job_id, text)) for job_id, text in rows]
 
-    def remove(self, job_id: str, *, lease: Lease | None, spent: str = "") -> None:
+    def remove(self, job_id: str, *, lease: Lease | None, keep: Job | None = None) -> None:
         with self._file.writing() as db:
             _check_lease(db, job_id, lease)
             if db.execute("DELETE FROM jobs WHERE id = ?", (job_id,)).rowcount:
                 for table in ("events", "ops", "keys", "leases"):
                     db.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))  # noqa: S608, ours
-                if spent:
-                    db.execute("INSERT OR REPLACE INTO spent VALUES (?, ?)", (job_id, spent))
+                if keep:
+                    row = (job_id, to_text(keep))
+                    db.execute("INSERT OR REPLACE INTO removed VALUES (?, ?)", row)
                 _note_change(db, job_id)
         self._decoded.drop(job_id)
 
-    def spent(self) -> dict[str, str]:
+    def removed(self) -> builtins.list[Job]:
         with self._file.reading() as db:
-            return dict(db.execute("SELECT job_id, document FROM spent").fetchall())
+            rows = db.execute("SELECT job_id, 0, document FROM removed ORDER BY job_id").fetchall()
+        return self._reader.readable(rows, records.kept_job)
 
     def damaged(self) -> list[tuple[str, str]]:
         return self._reader.sift(self._rows("ORDER BY number"))[1]
@@ -271,6 +274,18 @@ _KEYED = (
 def _read_identity(db: Connection) -> str:
     row = db.execute("SELECT id FROM store").fetchone()
     return row[0] if row else ""
+
+
+def _check_documents(db: Connection) -> None:
+    """Raise StoreError if a job is of another version: an upgrade of the tables would hide it from both versions."""
+    for job_id, text in db.execute("SELECT id, document FROM jobs ORDER BY number"):
+        try:
+            check_version(job_id, text)
+        except DamagedRecord as error:
+            raise StoreError(
+                f"{error.message}; nothing was changed",
+                hint="use the tpujob that wrote it until its jobs have ended, or set TPUJOB_STATE to another folder",
+            ) from None
 
 
 def _row(db: Connection, job_id: str) -> tuple[int, str]:

@@ -97,4 +97,18 @@ CREATE TABLE spent (                            -- what removed jobs have cost
     job_id TEXT PRIMARY KEY, document TEXT) WITHOUT ROWID;
 """
 
-SCRIPTS = (_JOBS, _SUSPECTS, _MEMBERS, _TIMES, _OUTBOX, _ACCUSERS, _STORE, _ONE_OUTBOX, _SPENT)
+#: the scores of before do not say what proves them
+_PROVED = """
+DROP TABLE suspects;
+CREATE TABLE suspects (physical TEXT PRIMARY KEY, document TEXT) WITHOUT ROWID;
+"""
+
+#: the records of removed jobs, reduced to what they have cost
+_REMOVED = """
+DROP TABLE spent;
+CREATE TABLE removed (job_id TEXT PRIMARY KEY, document TEXT) WITHOUT ROWID;
+"""
+
+SCRIPTS = (
+    _JOBS, _SUSPECTS, _MEMBERS, _TIMES, _OUTBOX, _ACCUSERS, _STORE, _ONE_OUTBOX, _SPENT, _PROVED, _REMOVED
+)  # fmt: skip

@@ -53,10 +53,20 @@ class Container(Runtime):
         if self._inspect("-") != "-":
             code = run_on_host(self._attempt, [*self._docker, "pull", self._image], ROOT, {})
             if code != 0:
-                text = "docker cannot pull %s: exit code %d; its log says why"
-                raise Failure(text % (self._image, code))
+                reason = self._attempt.log.reason(b"[env] ")
+                text = "docker cannot pull %s: exit code %d%s"
+                raise Failure(text % (self._image, code, reason))
         ids = self._inspect("{{range .RepoDigests}}{{.}} {{end}}{{.Id}}").split()
         self._attempt.log.note("environment: image %s" % (ids[0] if ids else self._image))
+
+    def take_over(self) -> None:
+        """Use the newest container of an earlier agent of this attempt. Raises Failure."""
+        self._docker = docker()
+        prefix = self._prefix.rpartition("-")[0] + "-"
+        with contextlib.suppress(FileNotFoundError):
+            names = [name for name in os.listdir(CONTAINERS) if name.startswith(prefix)]
+            names.sort(key=lambda name: os.path.getmtime(os.path.join(CONTAINERS, name)))
+            self._name = names[-1] if names else ""
 
     def _inspect(self, template: str) -> str:
         """Return Docker's facts of the image in that template; empty: this host does not have the image."""

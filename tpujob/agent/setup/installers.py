@@ -97,10 +97,9 @@ class Installer:
         code = run_on_host(self._attempt, argv, cwd, variables)
         if code != 0:
             shown = " ".join(os.path.basename(word) if "/" in word else word for word in argv[:4])
-            text = (
-                "the environment cannot be made: `%s ...` ended with exit code %d; its log says why"
-            )
-            raise Failure(text % (shown, code))
+            reason = self._attempt.log.reason(b"[env] ")
+            text = "the environment cannot be made: `%s ...` ended with exit code %d%s"
+            raise Failure(text % (shown, code, reason))
 
     def _host_python(self) -> str:
         return "python" + (self._version or "3")

@@ -10,10 +10,17 @@ import time
 from typing import Dict, List, Optional, Tuple
 
 from tpujob.agent.attempt import HostAttempt
-from tpujob.agent.attempts import remove_leftovers, stop_others
+from tpujob.agent.attempts import other_attempts, remove_leftovers, stop_others, was_killed
 from tpujob.agent.base import Failure, Note, take_lock, write_json
 from tpujob.agent.commands import run_before_program
-from tpujob.agent.folders import ATTEMPTS, CACHES, HOST_LOCK, KEPT_WORK, on_this_host
+from tpujob.agent.folders import (
+    ATTEMPTS,
+    CACHES,
+    HOST_LOCK,
+    KEPT_WORK,
+    AttemptFolder,
+    on_this_host,
+)
 from tpujob.agent.processes import KILL_PATIENCE, attempt_processes, command_of, end_all, make_empty
 from tpujob.agent.setup.bundles import lay_out
 from tpujob.agent.setup.containers import Container, remove_containers
@@ -27,11 +34,13 @@ from tpujob.agent.upload import (
     CompileCache,
     OutputList,
     Outputs,
+    ProgressReader,
     SealedFiles,
     UnsignedOutputs,
     cache_name,
 )
 from tpujob.protocol import Phase, paths
+from workloads.contract import EVENTS
 
 
 def check_machine(attempt: HostAttempt) -> None:
@@ -39,25 +48,31 @@ def check_machine(attempt: HostAttempt) -> None:
     physical = attempt.metadata.get("attributes/physical-host") or ""
     attempt.state["physical"] = physical[:100]
     attempt.reporter.update({"physical": attempt.state["physical"]})
-    if physical and physical in (attempt.plan.get("avoid") or ()):
-        text = "the physical machine %s is suspected of wrong numbers" % physical
-        raise Failure(text, "PREFLIGHT")
+    reason = (attempt.plan.get("avoid") or {}).get(physical)
+    if physical and reason:
+        text = "the program is kept off the physical machine %s: %s" % (physical, reason)
+        raise Failure(text[:400], "PREFLIGHT")
 
 
 def take_over_host(attempt: HostAttempt) -> None:
     """Take the host's lock, and end the processes, containers and mounts of other attempts. Raises Failure."""
     grace, own_folder = attempt.plan["grace"], attempt.folder.path
     stop_others(grace, besides=own_folder)
-    # a stopped attempt may still upload its outputs
-    attempt.host_lock = take_lock(HOST_LOCK, OUTPUTS_PATIENCE + KILL_PATIENCE)
-    if attempt.host_lock is None:
-        raise Failure("another agent does not release this host")
+    take_lock_of_host(attempt)
     if end_all(lambda: attempt_processes(ATTEMPTS), grace):
         raise Failure("processes of an earlier attempt do not end")
     remove_containers()
     mounts = {folder_of(mount): mount for mount in attempt.plan.get("mounts") or ()}
     unmount_all(attempt.log.note, besides=mounts)
     remove_leftovers(own_folder)
+
+
+def take_lock_of_host(attempt: HostAttempt) -> None:
+    """Take the lock of the one daemon that may start processes. Raises Failure."""
+    # a stopped attempt may still upload its outputs
+    attempt.host_lock = take_lock(HOST_LOCK, OUTPUTS_PATIENCE + KILL_PATIENCE)
+    if attempt.host_lock is None:
+        raise Failure("another agent does not release this host")
 
 
 def prepare_environment(attempt: HostAttempt, bundles: List[str]) -> None:
@@ -77,6 +92,16 @@ def prepare_environment(attempt: HostAttempt, bundles: List[str]) -> None:
         attempt.runtime = container
     elif order:
         attempt.runtime = make_environment(attempt, order, bundles)
+
+
+def continue_environment(attempt: HostAttempt) -> None:
+    """Use the container of a program that is taken over; other environments are not needed any more. Raises
+    Failure."""
+    order = attempt.plan.get("environment")
+    if order and order.get("kind") == "docker":
+        container = Container(attempt, order, [])
+        container.take_over()
+        attempt.runtime = container
 
 
 def stage_data(attempt: HostAttempt) -> None:
@@ -112,29 +137,52 @@ def prepare_folder(attempt: HostAttempt, bundles: List[str]) -> None:
     attempt.set_phase(Phase.SETUP)
     if may_install(setup):
         attempt.run_aside(lambda: wait_for_package_locks(note))
-    argv = ["bash", "-c", setup]
+    argv = ["bash", "-e", "-o", "pipefail", "-c", NAME_FAILED + setup]
     code = run_before_program(attempt, argv, b"[setup] ", float("inf"), attempt.secrets)
     if code != 0:
-        raise Failure("set-up ended with exit code %d; its log says why" % code)
+        reason = attempt.log.reason(b"[setup] ")
+        raise Failure(
+            "set-up ended with exit code %d%s%s" % (code, _failed_command(attempt), reason)
+        )
     write_json(done, {"attempt": attempt.plan["attempt"]})
 
 
-def restore_outputs(attempt: HostAttempt) -> None:
-    """Restore the outputs of an earlier attempt, and save outputs from now on. Raises Failure, Stopped."""
-    plan = attempt.plan
-    folders = plan.get("outputs")
-    if not folders:
-        return
-    workdir, host = plan["workdir"], plan["host"]
-    owner = [plan["job"], repr(plan.get("created_at", 0.0)), str(host)]
-    path = paths.outputs_list(workdir, host)
-    signed = OutputList(attempt.storage, path, attempt.cache_key, owner)
-    bucket_folder = paths.outputs_folder(workdir, host)
-    work, note = attempt.folder.work, attempt.log.note
-    attempt.set_phase(Phase.SETUP)
-    outputs = Outputs(attempt.storage, work, folders, bucket_folder, signed, note)
+#: in front of set-up, on its first line: writes the command that failed to FAILED_COMMAND
+NAME_FAILED = (
+    """trap '[ $? = 0 ] || printf %s "$BASH_COMMAND" > "$TPUJOB_OUT/setup-failed"' EXIT; """
+)
+FAILED_COMMAND, SHOWN = "setup-failed", 100  #: file; bytes of the command that are shown
+
+
+def _failed_command(attempt: HostAttempt) -> str:
+    """Return the command of set-up that failed, after ` in `; empty: unknown, as set-up has a trap of its own."""
     try:
-        attempt.run_aside(outputs.restore)
+        with open(os.path.join(attempt.folder.out, FAILED_COMMAND), "rb") as file:
+            command = file.read(SHOWN).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return " in `%s`" % " ".join(command.split()) if command else ""  # `sh` does not know it
+
+
+def keep_outputs_from_now_on(attempt: HostAttempt, restore: bool = True) -> None:
+    """Restore the outputs of an earlier attempt, and save outputs from now on. `restore`: false for a program that has
+    been started already. Raises Failure, Stopped."""
+    plan, host = attempt.plan, attempt.plan["host"]
+    folders, shared = plan.get("outputs") or [], plan.get("shared_outputs") or []
+    if not folders and not shared:
+        return
+    outputs = _outputs_in(attempt, attempt.folder.work, host, folders)
+    try:
+        if not restore:
+            attempt.run_aside(outputs.take_over, whole=True)
+        else:
+            attempt.set_phase(Phase.SETUP)
+            attempt.run_aside(lambda: _save_leftovers(attempt, folders))
+            attempt.run_aside(lambda: outputs.restore(shared if host == 0 else ()))
+        if restore and shared and host != 0:
+            copies = _outputs_in(attempt, attempt.folder.work, 0, shared)
+            attempt.run_aside(lambda: copies.restore(shared))
+            outputs.restored += copies.restored
     except UnsignedOutputs as error:
         raise Failure(str(error), "PERMISSION") from error
     except (OSError, StorageError) as error:
@@ -142,6 +190,37 @@ def restore_outputs(attempt: HostAttempt) -> None:
     attempt.progress.held = True
     attempt.outputs = outputs
     outputs.follow(attempt.wake)
+
+
+def _outputs_in(attempt: HostAttempt, work: str, host: int, folders: List[str]) -> Outputs:
+    """Return the outputs that a host of this job keeps in the bucket, for these folders of `work`."""
+    plan, storage = attempt.plan, attempt.storage
+    owner = [plan["job"], repr(plan.get("created_at", 0.0)), str(host)]
+    path = paths.outputs_list(plan["workdir"], host)
+    signed = OutputList(storage, path, attempt.cache_key, owner)
+    bucket_folder = paths.outputs_folder(plan["workdir"], host)
+    return Outputs(storage, work, folders, bucket_folder, signed, attempt.log.note)
+
+
+def _save_leftovers(attempt: HostAttempt, folders: List[str]) -> None:
+    """Upload the outputs of the previous attempt if its agent was killed here, unless its numbers were not finite.
+    Raises StorageError."""
+    for state in other_attempts(attempt.folder.path) if folders else ():
+        folder = AttemptFolder(state["folder"])
+        previous = (state["job"], state["attempt"]) == (
+            attempt.plan["job"],
+            attempt.plan["attempt"] - 1,
+        )
+        if not previous or not was_killed(state, folder):
+            continue
+        progress = ProgressReader(os.path.join(folder.out, EVENTS))
+        while progress.look():
+            pass
+        if progress.facts.get("nonfinite") is None:
+            outputs = _outputs_in(attempt, folder.work, attempt.plan["host"], folders)
+            outputs.take_over()
+            if error := outputs.finish(OUTPUTS_PATIENCE):
+                attempt.log.note("of the previous attempt, whose agent was killed: %s" % error)
 
 
 def run_preflight(attempt: HostAttempt) -> None:

@@ -10,7 +10,7 @@ import time
 from typing import Callable, Deque, List, Optional, Tuple
 
 from tpujob.agent.storage import Storage
-from tpujob.agent.upload.evidence import TAIL, TAIL_WIDTH
+from tpujob.agent.upload.evidence import TAIL, TAIL_WIDTH, TailLine, last_words
 from tpujob.agent.upload.redact import Redactor
 from tpujob.agent.upload.spool import Chunk, Segments, Spool
 from tpujob.lib.threads import start_loop
@@ -37,15 +37,16 @@ class Log:
         limit: int,
         redactor: Redactor,
         every: float,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """`path_of` returns the path of a segment. `begun` is a file that outlives this process. A line waits at most
         `every` seconds for its upload. Lines are redacted."""
-        self.redactor, self._every = redactor, every
+        self.redactor, self._every, self._clock = redactor, every, clock
         self._chunk = min(CHUNK, max(1, limit // CHUNKS))
         self._segments = Segments(storage, path_of)
         self._change = threading.Condition()
         self._spool = Spool(limit)
-        self._tail: Deque[bytes] = collections.deque(maxlen=TAIL)
+        self._tail: Deque[TailLine] = collections.deque(maxlen=TAIL)
         self.count = 0  #: lines so far
         self._buffer: List[Tuple[int, int, bytes]] = []  #: first line, number of lines, text
         self._buffered = 0  #: bytes
@@ -61,22 +62,27 @@ class Log:
 
     def note(self, text: str, tag: str = "[tpujob] ") -> None:
         """Add a line of the agent."""
-        line = self.redactor.redact((tag + text).encode("utf-8", "replace"))
-        self._add([line], b"")
+        line = self.redactor.redact(text.encode("utf-8", "replace"))
+        self._add([line], tag.encode())
         if self._done.is_set():  # after the end of the log the line goes to `agent.log`
             with contextlib.suppress(OSError):
-                os.write(1, line + b"\n")
+                os.write(1, tag.encode() + line + b"\n")
 
-    def tail(self) -> List[bytes]:
+    def tail(self) -> List[TailLine]:
         """Return the newest TAIL lines, each cut to TAIL_WIDTH bytes."""
         with self._change:
             return list(self._tail)
+
+    def reason(self, tag: bytes) -> str:
+        """Return `: ` and the line that says why the command with this tag failed; empty: it printed nothing."""
+        line = last_words(self.tail(), tag)
+        return ": " + line if line else ""
 
     def since(self, count: int) -> List[bytes]:
         """Return the lines of `tail` after the first `count` lines of the log."""
         with self._change:
             new = min(self.count - count, len(self._tail))
-            return list(self._tail)[len(self._tail) - new :]
+            return [line.tag + line.text for line in list(self._tail)[len(self._tail) - new :]]
 
     def pending(self, host: int, after: int) -> TailMessage:
         """Return the lines after line `after` that are not in the bucket yet, about `live.MOST` bytes of them."""
@@ -159,7 +165,7 @@ class Log:
         if max(map(len, lines)) > LONGEST_LINE:
             lines = [piece for line in lines for piece in _split(line)]
         with self._change:
-            self._time = max(self._time, time.time())
+            self._time = max(self._time, self._clock())
             stamp = b"%.3f " % self._time + tag
             if not self._buffer:
                 self._buffered_at = time.monotonic()
@@ -167,7 +173,8 @@ class Log:
             data = stamp + (b"\n" + stamp).join(lines) + b"\n"
             self._buffer.append((self.count + 1, len(lines), data))
             self.count += len(lines)
-            self._tail.extend([tag + line[:TAIL_WIDTH] for line in lines[-TAIL:]])
+            newest = lines[-TAIL:]
+            self._tail.extend([TailLine(line[:TAIL_WIDTH], self._time, tag) for line in newest])
             self._buffered += len(data)
             if self._buffered >= self._chunk:
                 self._move_buffer_to_spool()

@@ -4,6 +4,9 @@ For programs that write checkpoints and results to plain files. New files are up
 program reports, every few minutes, and at its end. A checkpoint counts as committed once the bucket has it. Files are
 uploaded in the order of their modification, so a killed host leaves a state in the bucket that its disk had.
 
+A file that the bucket cannot have, or that cannot be read, is left out; the log names it once. A checkpoint that it may
+be part of does not count.
+
 Other users of the bucket can write objects. So only content that a signed list names is restored (`output_list.py`),
 and no file is written through a symbolic link.
 """
@@ -11,14 +14,29 @@ and no file is written through a symbolic link.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
+import shutil
 import stat
 import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import AbstractSet, Collection, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import (
+    AbstractSet,
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Set,
+    Tuple,
+)
 
 from tpujob.agent.base import Note, Wake, remove_file
 from tpujob.agent.folders import is_below
@@ -34,6 +52,8 @@ from tpujob.agent.storage import (
 )
 from tpujob.agent.upload.output_list import Content, OutputList
 from tpujob.lib.threads import start_loop
+from tpujob.protocol import OutputsDocument
+from tpujob.protocol.limits import MAX_EMPTY
 
 THREADS = 8  #: parallel downloads
 EVERY = 300.0  #: seconds between two polls for new files, without a new checkpoint
@@ -45,6 +65,12 @@ BATCH = 256 * 1024**2  #: bytes that are hashed, listed and uploaded together
 NOT_FOUND = 404  #: HTTP status
 PART = ".tpujob-part-"  #: prefix of incomplete downloads, which are never uploaded
 SHOWN = 3  #: most names in a line of the log
+LONGEST_SHOWN = 120  #: characters of a name there
+LONGEST_NAME = 1024  #: bytes of an object's name
+#: errors of this process or its host, not of a file
+NOT_OF_FILE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+#: a folder on the way was replaced or deleted
+GONE = (FileNotFoundError, NotADirectoryError)
 
 
 class UnsignedOutputs(StorageError):
@@ -57,6 +83,13 @@ class _Version(NamedTuple):
     size: int
     mtime_ns: int
     link: Optional[str]  #: the target of a symbolic link
+
+
+class _LeftOut(NamedTuple):
+    """A file that is not kept, or a folder with all its files."""
+
+    reason: str
+    version: Optional[_Version]  #: None: of a folder
 
 
 class _Change(NamedTuple):
@@ -85,6 +118,13 @@ class Outputs:
         self._folders = folders
         self._bucket_folder = bucket_folder.rstrip("/") + "/"
         self._saved: Dict[str, _Version] = {}  #: the files that the bucket has, by name
+        self.restored = 0  #: files that `restore` has restored
+        self._files: Dict[str, _Version] = {}  #: the files of the newest pass
+        self._left_out: Dict[str, _LeftOut] = {}  #: the others of that pass
+        self._left_out_before: Dict[str, _LeftOut] = {}  #: those at the newest checkpoint
+        self._empty: List[str] = []  #: folders that were reported as empty
+        #: contents that the bucket has, of files that may have changed since
+        self._uploaded: Dict[str, Optional[Content]] = {}
         self._lock = threading.Lock()
         self._due = threading.Event()
         self._over = threading.Event()
@@ -92,15 +132,22 @@ class Outputs:
         self.checkpoint: Optional[int] = None  #: the newest checkpoint that the bucket has
         self._frozen = False
         self._wake: Optional[Wake] = None
+        self._incomplete: Any = None  #: the newest checkpoint of which a file was left out
+        self._complete = False  #: the program has ended as it should
         self._logged_error = ""
 
     # Before the program
 
-    def restore(self) -> None:
-        """Restore the listed files of the bucket. Raises UnsignedOutputs, StorageError, OSError."""
+    def restore(self, exact: Collection[str] = ()) -> None:
+        """Restore the listed files of the bucket. The folders in `exact` then have no other files, if there is a list.
+        Raises UnsignedOutputs, StorageError, OSError."""
+        if not self._folders:
+            return
+        signed, objects = retry(self._list.read), retry(self._objects)
+        for folder in exact if signed else ():
+            shutil.rmtree(os.path.join(self._work, folder), ignore_errors=True)
         for folder in self._folders:
             os.makedirs(os.path.join(self._work, folder), exist_ok=True)
-        signed, objects = retry(self._list.read), retry(self._objects)
         if objects and not signed:
             text = "no list that this host has signed names %s below %s: an earlier version of tpujob wrote them, or "
             text += "the list was removed. Delete these objects to start without them; "
@@ -118,11 +165,16 @@ class Outputs:
         refused = self._make_links(links)
         restored.update((n, Content(0, "", links[n])) for n in links if n not in refused)
         listed = self._list.contents
-        missing = [n for n, contents in listed.items() if None not in contents and n not in objects]
+        missing = [
+            name
+            for name, contents in listed.items()
+            if None not in contents and name not in objects and self._folder_of(name)
+        ]
         mismatched = objects.keys() - restored.keys() - refused - replaced
         # replaced files must still be deleted
         self._list.contents = {name: listed[name] for name in replaced}
         self._list.contents.update((name, [content]) for name, content in restored.items())
+        self.restored = len(restored)
         if restored:
             size = sum(content.size for content in restored.values())
             text = "outputs: %s, %d bytes of an earlier attempt are back"
@@ -131,9 +183,20 @@ class Outputs:
         self._note_left_out("links that lead out of the program's folder", refused)
         self._note_left_out("listed, but not in the bucket", missing)
 
+    def take_over(self) -> None:
+        """Continue with the files of an earlier agent of the attempt: `finish` uploads those that the bucket lacks.
+        Raises StorageError."""
+        retry(self._list.read)
+        objects = retry(self._objects)
+        self._uploaded = {
+            name: contents[0]
+            for name, contents in self._list.contents.items()
+            if len(contents) == 1 and name in objects and self._allowed_contents(objects[name])
+        }
+
     def _objects(self) -> Dict[str, StoredObject]:
         objects = self._storage.objects(self._bucket_folder)
-        return {file.name: file for file in objects if file.is_path}
+        return {file.name: file for file in objects if file.is_path and self._folder_of(file.name)}
 
     def _allowed_contents(self, file: StoredObject) -> List[Content]:
         """Return the listed contents of that object's kind and size."""
@@ -142,7 +205,7 @@ class Outputs:
 
     def _note_left_out(self, reason: str, names: Collection[str]) -> None:
         if names:
-            shown = ", ".join(map(repr, sorted(names)[:SHOWN]))
+            shown = ", ".join(repr(_shortened(name)) for name in sorted(names)[:SHOWN])
             dots = ", ..." if len(names) > SHOWN else ""
             self._note("outputs: left out, %s: %d (%s%s)" % (reason, len(names), shown, dots))
 
@@ -211,7 +274,8 @@ class Outputs:
         return path if os.path.realpath(os.path.dirname(path)) == os.path.dirname(path) else None
 
     def _folder_of(self, name: str) -> str:
-        return next(folder for folder in self._folders if name.startswith(folder + "/"))
+        """Return the output folder of a file; empty: it is in none of them."""
+        return next((folder for folder in self._folders if name.startswith(folder + "/")), "")
 
     # During the program
 
@@ -226,6 +290,24 @@ class Outputs:
             self._newest = checkpoint
             self._due.set()
         return self.checkpoint
+
+    def lacks(self, checkpoint: Any) -> bool:
+        """Return whether a file that was left out may be part of that checkpoint. If paths contain its step, those with
+        the step are its files; otherwise every file that was written since the newest complete checkpoint may be."""
+        if not self._left_out:
+            return False
+        has_step = re.compile(r"(?<!\d)0*%s(?!\d)" % re.escape(str(checkpoint))).search
+        names = {
+            name: name[len(self._folder_of(name)) :] for name in {**self._files, **self._left_out}
+        }
+        if any(has_step(path) for path in names.values()):
+            return any(has_step(names[name]) for name in self._left_out)
+        return any(self._left_out_before.get(n) != file for n, file in self._left_out.items())
+
+    def facts(self) -> OutputsDocument:
+        """Return the facts for the report."""
+        empty = self._empty[:MAX_EMPTY]
+        return {"restored": self.restored, "left_out": len(self._left_out), "empty": empty}
 
     def freeze(self, frozen: bool) -> None:
         """Start no upload while `frozen`: the program's numbers are not finite. Running uploads continue."""
@@ -244,9 +326,11 @@ class Outputs:
 
     # After the program
 
-    def finish(self, patience: float) -> str:
-        """Upload all files, with retries for `patience` seconds. Return the error; empty: the bucket has all files."""
+    def finish(self, patience: float, complete: bool = False) -> str:
+        """Upload all files, with retries for `patience` seconds. Return the error; empty: the bucket has all files that
+        it can have. `complete`: the program has written what it had to write, so that no folder should be empty."""
         until = time.monotonic() + patience
+        self._complete = complete
         self._over.set()
         self._due.set()
         while True:
@@ -272,25 +356,51 @@ class Outputs:
             self._logged_error = ""
             if not complete:
                 return "outputs changed while they were sent to the bucket"
+            self._note_empty(checkpoint)
             if checkpoint != self.checkpoint:
-                self.checkpoint = checkpoint
-                if self._wake is not None:
-                    self._wake.up()
+                self._judge(checkpoint)
             return ""
+
+    def _note_empty(self, checkpoint: Optional[int]) -> None:
+        """Note the folders that have no file although they should."""
+        present = {self._folder_of(name) for name in (*self._files, *self._left_out)}
+        empty = [folder for folder in self._folders if folder not in present]
+        if checkpoint is None and not self._complete:
+            empty = []
+        if new := [folder for folder in empty if folder not in self._empty]:
+            after = "at the end" if checkpoint is None else "after checkpoint %s" % checkpoint
+            self._note("outputs: empty %s: %s" % (after, ", ".join(map(_shortened, new))))
+        self._empty = empty
+
+    def _judge(self, checkpoint: Any) -> None:
+        """Count a checkpoint whose files the bucket has."""
+        if self.lacks(checkpoint):
+            if checkpoint != self._incomplete:
+                text = "outputs: checkpoint %s is not complete: files of it are left out"
+                self._note(text % checkpoint)
+            self._incomplete = checkpoint
+        elif self._files:
+            self.checkpoint, self._left_out_before = checkpoint, self._left_out
+            if self._wake is not None:
+                self._wake.up()
 
     def _mirror(self, age: float) -> bool:
         """Upload changed files and delete the objects of deleted files, oldest changes first. Return whether the bucket
         is up to date; otherwise files are too young or changed meanwhile. Raises StorageError, OSError."""
-        files = dict(self._files())
+        files, left_out = self._scan()
         now, complete = time.time(), True
         changed = [
             (version.mtime_ns, name)
             for name, version in files.items()
             if version != self._saved.get(name)
         ]
-        for name in [*self._list.contents]:
-            if name not in files:
-                self._list.expect(name, None)
+        deleted = [
+            name
+            for name in self._list.contents
+            if name not in files and left_out.keys().isdisjoint((name, *_parents(name)))
+        ]
+        for name in deleted:
+            self._list.expect(name, None)
         batch: List[_Change] = []
         size = 0
         for mtime_ns, name in sorted(changed):
@@ -300,20 +410,37 @@ class Outputs:
                 continue
             try:
                 batch.append(_hash_change(self._work, name, files[name]))
-            except FileNotFoundError:
+            except GONE:
                 complete = False
+            except OSError as error:
+                if error.errno in NOT_OF_FILE:
+                    raise
+                left_out[name] = _LeftOut(_reason_of(error), files.pop(name))
+                continue
             size += files[name].size
             if size >= BATCH:
                 complete = self._send(batch) and complete
                 batch, size = [], 0
         complete = self._send(batch) and complete
-        for name in [*self._list.contents] if complete else []:
-            if name not in files:
-                self._storage.delete(self._bucket_folder + name)
-                del self._list.contents[name]
-                self._saved.pop(name, None)
+        for name in deleted if complete else []:
+            self._storage.delete(self._bucket_folder + name)
+            del self._list.contents[name]
+            self._saved.pop(name, None)
         self._list.write()
+        self._files = files
+        self._leave_out(left_out)
         return complete
+
+    def _leave_out(self, left_out: Dict[str, _LeftOut]) -> None:
+        """Keep the files that this pass has left out, and note the new ones."""
+        new: Dict[str, List[str]] = {}
+        for name, file in left_out.items():
+            before = self._left_out.get(name)
+            if before is None or before.reason != file.reason:
+                new.setdefault(file.reason, []).append(name)
+        for reason, names in new.items():
+            self._note_left_out(reason, names)
+        self._left_out = left_out
 
     def _send(self, batch: List[_Change]) -> bool:
         """List the changes, then upload them. Return whether all were uploaded. Raises StorageError, OSError."""
@@ -323,16 +450,39 @@ class Outputs:
         uploaded = [self._put(change) for change in batch]
         return all(uploaded)
 
-    def _files(self) -> Iterator[Tuple[str, _Version]]:
-        """Yield every file and link of the folders, except those that vanish meanwhile."""
+    def _scan(self) -> Tuple[Dict[str, _Version], Dict[str, _LeftOut]]:
+        """Return every file and link of the folders, except those that vanish meanwhile, and what is left out."""
+        files: Dict[str, _Version] = {}
+        left_out: Dict[str, _LeftOut] = {}
+
+        def skip_folder(error: OSError) -> None:
+            if not isinstance(error, GONE):
+                name = os.path.relpath(error.filename, self._work)
+                left_out[name] = _LeftOut(_reason_of(error), None)
+
+        for path in self._paths(skip_folder):
+            name = os.path.relpath(path, self._work)
+            try:
+                version = _version(path)
+                reason = _why_not(self._bucket_folder + name, version, os.lstat(path).st_mode)
+            except GONE:
+                continue
+            except OSError as error:
+                left_out[name] = _LeftOut(_reason_of(error), None)
+                continue
+            if reason:
+                left_out[name] = _LeftOut(reason, version)
+            else:
+                files[name] = version
+        return files, left_out
+
+    def _paths(self, skip_folder: Callable[[OSError], None]) -> Iterator[str]:
         for folder in self._folders:
-            for root, folders, files in os.walk(os.path.join(self._work, folder)):
+            for root, folders, files in os.walk(
+                os.path.join(self._work, folder), onerror=skip_folder
+            ):
                 links = [name for name in folders if os.path.islink(os.path.join(root, name))]
-                for name in (n for n in files + links if not n.startswith(PART)):
-                    path = os.path.join(root, name)
-                    with contextlib.suppress(OSError):
-                        if os.path.isfile(path) or os.path.islink(path):
-                            yield os.path.relpath(path, self._work), _version(path)
+                yield from (os.path.join(root, n) for n in files + links if not n.startswith(PART))
 
     def _put(self, change: _Change) -> bool:
         """Upload a file or link. Return False if it changed or vanished meanwhile: the next call uploads it."""
@@ -341,11 +491,15 @@ class Outputs:
         if _has_changed(path, change.version):
             return False
         try:
-            if change.content.link:
+            if self._uploaded.pop(change.name, None) == change.content:
+                pass
+            elif change.content.link:
                 self._storage.put(target, b"", {LINK: change.content.link})
             else:
                 self._storage.put_file(target, path, change.md5)
-        except FileNotFoundError:
+        except OSError as error:
+            if error.errno in NOT_OF_FILE:
+                raise
             return False
         except StorageError as error:
             # the uploaded bytes differ from the hashed ones
@@ -365,6 +519,29 @@ def _hash_change(work: str, name: str, version: _Version) -> _Change:
         return _Change(name, version, Content(0, "", version.link), "")
     sha256, md5 = digests_of(os.path.join(work, name))
     return _Change(name, version, Content(version.size, sha256), md5)
+
+
+def _why_not(path: str, version: _Version, mode: int) -> str:
+    """Return why the bucket cannot have a file at that `gs://` path; empty: it can."""
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+        return "neither files nor folders nor links"
+    try:
+        name = path.partition("://")[2].partition("/")[2].encode()
+        (version.link or "").encode()
+    except UnicodeEncodeError:
+        return "names that are not UTF-8"
+    if b"\n" in name or b"\r" in name:
+        return "names with a line break"
+    return "names that are too long for the bucket" if len(name) > LONGEST_NAME else ""
+
+
+def _reason_of(error: OSError) -> str:
+    return "cannot be read: %s" % (error.strerror or error)
+
+
+def _shortened(name: str) -> str:
+    half = LONGEST_SHOWN // 2
+    return name if len(name) <= LONGEST_SHOWN else name[:half] + "..." + name[-half:]
 
 
 def _version(path: str) -> _Version:

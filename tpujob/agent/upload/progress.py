@@ -12,14 +12,15 @@ import os
 import threading
 import time
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional
+from typing import Any, Callable, Deque, Dict, List, Optional
 
 from tpujob.agent.base import parse_json
 from tpujob.protocol import ReportDocument
-from tpujob.protocol.limits import MAX_METRICS
+from tpujob.protocol.limits import MAX_CHECKPOINTS, MAX_METRICS
 from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES, Cell, SeriesDocument
 
 LONGEST_EVENT = 64 * 1024  #: bytes
+MAX_READ = 4 * 1024 * 1024  #: bytes
 MAX_NAME = 60  #: characters of the name of a metric or a phase
 KEPT = 200  #: newest checkpoints among which `facts_before` searches
 
@@ -32,37 +33,46 @@ class ProgressReader:
         self.facts: ReportDocument = {"metrics": {}}
         self.held = False  #: a checkpoint counts only once `confirm` is called
         self.newest_checkpoint: Any = None  #: the newest that the program reported
+        self._pending: Deque[Any] = deque(maxlen=KEPT)  #: reported, and not counted yet
         self._checkpoints: Deque[Any] = deque(maxlen=KEPT)
         self.nonfinite_steps = 0  #: reported steps since the last finite loss
         self.signs = 0  #: phases, steps and checkpoints so far
+        self.stepped_at = 0.0  #: time of the newest step in `events.jsonl`, by the host's clock
         self.series = Series()
 
-    def look(self) -> None:
-        """Read the new events."""
+    def look(self) -> bool:
+        """Read new events, at most MAX_READ bytes. Return whether there may be more."""
         try:
             with open(self._path, "rb") as file:
                 if os.fstat(file.fileno()).st_size < self._offset:
                     self._offset, self._rest = 0, b""
                 file.seek(self._offset)
-                data = file.read(4 * 1024 * 1024)
+                data = file.read(MAX_READ)
         except OSError:
-            return
+            return False
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LONGEST_EVENT:
             self._rest = b""
         for line in filter(None, lines):
             self._process_event(line)
+        return len(data) == MAX_READ
 
-    def confirm(self, checkpoint: Any) -> None:
-        """Count this checkpoint, which is in the bucket now."""
-        if checkpoint is not None and checkpoint != self.facts.get("checkpoint"):
-            self._count_checkpoint(checkpoint)
+    def confirm(self, checkpoint: Any, is_incomplete: Callable[[Any], bool]) -> None:
+        """Count this checkpoint, which is in the bucket now, after those reported before it that are complete there."""
+        if checkpoint is None or checkpoint == self.facts.get("checkpoint"):
+            return
+        while checkpoint in self._pending:
+            earlier = self._pending.popleft()
+            if earlier != checkpoint and not is_incomplete(earlier):
+                self._count_checkpoint(earlier)
+        self._count_checkpoint(checkpoint)
 
     def facts_before(self, step: Any) -> ReportDocument:
         """Return the facts with the newest checkpoint before `step`: later ones may have wrong numbers."""
         good = [checkpoint for checkpoint in self._checkpoints if checkpoint < step]
-        return {**self.facts, "checkpoint": good[-1] if good else None}
+        newest = good[-1] if good else None
+        return {**self.facts, "checkpoint": newest, "checkpoints": good[-MAX_CHECKPOINTS:]}
 
     @property
     def nonfinite_since(self) -> Any:
@@ -94,6 +104,8 @@ class ProgressReader:
         self.newest_checkpoint = step
         if not self.held:
             self._count_checkpoint(step)
+        elif not self.facts.get("nonfinite"):
+            self._pending.append(step)
 
     def _count_checkpoint(self, step: Any) -> None:
         self.facts["checkpoint"] = step
@@ -101,6 +113,7 @@ class ProgressReader:
         # of the others there may be more than KEPT
         if step is not None and (since is None or step < since):
             self._checkpoints.append(step)
+            self.facts["checkpoints"] = [*self._checkpoints][-MAX_CHECKPOINTS:]
 
     def _process_event(self, line: bytes) -> None:
         event, facts = parse_json(line), self.facts
@@ -114,7 +127,8 @@ class ProgressReader:
             self._set_step(step, step)
             facts["loss"] = number(loss)
             self._judge(loss, step)
-            self.series.step(step, number(event.get("t")) or time.time(), {**event, "loss": loss})
+            self.stepped_at = float(number(event.get("t")) or time.time())
+            self.series.step(step, self.stepped_at, {**event, "loss": loss})
         elif kind == "checkpoint":
             self._set_checkpoint(step)
         elif kind == "resume":

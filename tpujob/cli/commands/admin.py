@@ -10,10 +10,10 @@ import typer
 
 from tpujob.cli.backend import connect, note_context
 from tpujob.cli.errors import PROBLEM_FOUND
-from tpujob.cli.options import Json, argument, complete_host, flag
-from tpujob.cli.output import note, say, say_json, say_page
+from tpujob.cli.options import Json, argument, complete_host, flag, option
+from tpujob.cli.output import get_screen, note, say, say_json, say_page
 from tpujob.cli.render.table import Column, numbers, table
-from tpujob.cli.render.text import clip_middle, wrap
+from tpujob.cli.render.text import clip, clip_middle, wrap, wrap_indented
 from tpujob.domain.text import age, clean, many, rate
 from tpujob.errors import BadRequest
 
@@ -28,7 +28,7 @@ Machine = Annotated[str, argument("NAME", "As in `tpujob hosts`.", autocompletio
 
 @hosts.callback()
 def show_hosts(context: typer.Context, as_json: Json = False) -> None:
-    """Show machines that are suspected of wrong numbers; pin them."""
+    """Show machines that are suspected, and why; pin them."""
     if context.invoked_subcommand:
         return
     say_page(connect().hosts(), hosts_table, as_json)
@@ -80,21 +80,40 @@ def leaks(as_json: Json = False) -> int:
     swept = connect().leaks()
     leaked = [*swept["deleted"], *swept["kept"]]
     unlisted = swept.get("unlisted", {})
-    if as_json or leaked or not unlisted:
+    unclear = swept["unclear"]
+    if as_json:
+        say_json([*leaked, *unclear])
+    elif leaked or not (unlisted or unclear):
         say_page(leaked, leaks_table, as_json)
+    for slice in unclear:
+        note(clean(unclear_text(slice)))
     for resource, reason in unlisted.items():
         note(f"{clean(resource)} could not be listed: {clean(reason)}")
-    return PROBLEM_FOUND if leaked or unlisted else 0
+    return PROBLEM_FOUND if leaked or unlisted or unclear else 0
 
 
 def sweep(
-    dry_run: Annotated[bool, flag("Print only.", "--dry-run")] = False, as_json: Json = False
+    dry_run: Annotated[bool, flag("Print only.", "--dry-run")] = False,
+    name: Annotated[
+        str,
+        option(
+            "NAME", "Delete this slice alone, also if its job's record cannot be read.", "--slice"
+        ),
+    ] = "",
+    yes: Annotated[bool, flag("Do not ask.", "--yes")] = False,
+    as_json: Json = False,
 ) -> int:
     """Delete slices, requests and keys that no job claims.
 
     In all zones of the context."""
     note_context()
-    swept = connect().sweep(dry_run=dry_run)
+    if name and not yes:
+        if not get_screen().asks:
+            raise BadRequest(f"{name} is deleted without a terminal only with --yes")
+        question = f"Delete {name}? A program that runs on it ends without saving."
+        if not typer.confirm(question, err=True):
+            raise typer.Abort
+    swept = connect().sweep(dry_run=dry_run, slice=name)
     say_page(swept, swept_page, as_json, dry_run=dry_run)
     return PROBLEM_FOUND if swept["failed"] or swept.get("unlisted") else 0
 
@@ -109,7 +128,7 @@ def fsck(as_json: Json = False) -> int:
 # The pages -----------------------------------------------------------------------------------------------------------
 
 
-NO_HOSTS = "No machine is suspected of wrong numbers, and none is pinned."
+NO_HOSTS = "No machine is suspected, and none is pinned."
 NO_LEAKS = "No slice is left over: every slice in the cloud belongs to a job."
 NO_MEMBERS = "This backend has no members. `tpujob members add NAME ROLE` adds one."
 ALL_WELL = "All records, their histories and the slices in the cloud agree."
@@ -120,7 +139,6 @@ _HOSTS = (
     Column("Score", right=True),
     Column("Refused", style=lambda cell: "red" if cell == "yes" else ""),
     Column("Pin"),
-    Column("Newest reason", floors=(24, 13)),
 )
 _MEMBERS = (
     Column("Name", floors=(40, 24), cut=clip_middle),
@@ -145,7 +163,7 @@ def members_table(members: Sequence[MemberView], columns: int, *, color: bool = 
 
 
 def hosts_table(machines: Sequence[SuspectView], columns: int, *, color: bool = False) -> str:
-    """Return a line for each machine, in the order given."""
+    """Return a line for each machine, in the order given, and below it the accusations; open ones do not count."""
     if not machines:
         return NO_HOSTS
     rows = [
@@ -155,11 +173,16 @@ def hosts_table(machines: Sequence[SuspectView], columns: int, *, color: bool = 
             f"{machine['score']:.2f}",
             _refused(machine),
             clean(machine["pinned"]) or "-",
-            clean(machine["reasons"][-1]) if machine["reasons"] else "-",
         )
         for machine in machines
     ]
-    return table(_HOSTS, rows, columns, color=color)
+    head, *shown = table(_HOSTS, rows, columns, color=color).split("\n")
+    text = [head]
+    for line, machine in zip(shown, machines, strict=True):
+        reasons = [*machine["reasons"], *(f"open: {reason}" for reason in machine["open"])]
+        wrapped = (part for reason in reasons for part in wrap_indented(reason, columns, 2))
+        text += [line, *(clip(part, columns) for part in wrapped)]
+    return "\n".join(text)
 
 
 def _refused(machine: SuspectView) -> str:
@@ -207,10 +230,21 @@ def swept_page(
         names = clean(", ".join(swept["keys"]))
         text = f"Keys that {would or 'were '}removed, of slices that are gone: {names}"
         out += wrap(text, columns)
+    for slice in swept["unclear"]:
+        out += wrap(clean(unclear_text(slice)), columns)
     for resource, reason in swept.get("unlisted", {}).items():
         text = f"{clean(resource)} could not be listed, and was left as it is: {clean(reason)}"
         out += wrap(text, columns)
     return "\n".join(out) or NO_LEAKS
+
+
+def unclear_text(leak: LeakView) -> str:
+    """Return the sentence about a slice of a job whose record cannot be read."""
+    price = "" if leak["usd_per_hour"] is None else f", {rate(leak['usd_per_hour'])}"
+    return (
+        f"slice {leak['name']} in {leak['zone']}{price}: the record of its job {leak['job'] or '?'} cannot be read, so "
+        f"it is neither used nor deleted; `tpujob sweep --slice {leak['name']}` releases it"
+    )
 
 
 def _leak_table(leaks: Sequence[LeakView], columns: int, *, color: bool) -> str:

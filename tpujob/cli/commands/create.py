@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -18,7 +19,7 @@ from tpujob.cli.render import words
 from tpujob.cli.render.answers import created_text, plan_page, steered_text
 from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import amount_text, clip_middle, paint, wrap
-from tpujob.domain.text import clean, dollars
+from tpujob.domain.text import amount_of_bytes, clean, dollars, many
 from tpujob.errors import BackendGone, BadRequest, BadSpec, Busy, NotFound, Transient
 
 if TYPE_CHECKING:
@@ -137,16 +138,25 @@ def submit(spec: JobSpec, options: SubmitOptions) -> int:
     plan = job_file.naming_file(options.file, lambda: api.plan(spec_fields))
     if options.dry_run:
         _dry_run(api, spec_fields, plan, as_json=options.as_json)
-        return 0
     if refused := plan.get("refused"):  # before the code is shipped
         raise BadSpec(f"{options.file}: {refused[0]['message']}", hint=refused[0]["hint"])
     bundle = job_file.pack_code(spec, options.file, allow_keys=options.allow_keys)
+    if bundle:
+        shipped = f"code: {many(len(bundle.files), 'file')}, {amount_of_bytes(bundle.size)}"
+        note(f"{shipped}, without what git ignores" if bundle.by_git else shipped)
+    to_bring = [source for source in plan.get("data", ()) if source["to_bring"]]
+    if options.dry_run:
+        if to_bring:
+            from tpujob.cli.commands.data.sync import check_sources
+
+            check_sources(to_bring)
+        return 0
     for warning in plan["warnings"]:
         note(f"warning: {clean(warning)}")
-    if any(source["to_bring"] for source in plan.get("data", ())):
+    if to_bring:
         from tpujob.cli.commands.data.sync import upload_sources
 
-        upload_sources(plan.get("data", ()))
+        upload_sources(to_bring)
     price = plan["usd_per_hour"]
     key = options.key or secrets.token_hex(12)
     unsure = "The job may have been submitted. This command does not submit it twice:"
@@ -221,15 +231,38 @@ def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: boo
         from tpujob.cli.commands.cost.estimate_page import estimate_page
 
         say("\n" + estimate_page(estimate, screen.columns, color=screen.color))
+        if any("--" in text for text in (estimate["length"], *estimate["unknown"])):
+            say("These options are those of `tpujob cost estimate FILE`.")
+
+
+WITHOUT_BAR = 1024 * 1024  #: bytes of a bundle that is uploaded without a bar
+
+
+class _Upload(io.BytesIO):
+    """The bytes of an upload, which reports those that are read."""
+
+    def __init__(self, data: bytes, moved: Callable[[int], None]) -> None:
+        super().__init__(data)
+        self._moved = moved
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self._moved(len(data))
+        return data
 
 
 def _submit(
     api: JobsApi, spec: dict[str, Any], bundle: Bundle | None, bucket: str, key: str
 ) -> JobView:
+    from tpujob.cli.commands.data.sync import ProgressBar
+
     def upload_and_create() -> JobView:
         if bundle is None:
             return api.create(spec, idempotency_key=key)
-        path = api.put_bundle(bundle.sha256, bundle.data, bucket=bucket)
+        with ProgressBar(shown=len(bundle.data) > WITHOUT_BAR) as bar:
+            bar.planned(len(bundle.data))
+            upload = _Upload(bundle.data, bar.moved)
+            path = api.put_bundle(bundle.sha256, upload, bucket=bucket)
         return api.create(spec, bundles=[path], code=bundle.standing, idempotency_key=key)
 
     try:

@@ -1,6 +1,10 @@
 """`tpujob import ...`: makes job files of another tool's files in a folder; submits nothing."""
 
+import os
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,12 +15,14 @@ from tpujob.cli.output import say_page
 from tpujob.cli.render.text import paint, wrap
 from tpujob.config import files
 from tpujob.domain.text import clean, many
-from tpujob.submit.import_plan import ImportPlan, write
+from tpujob.submit.import_plan import ImportPlan, PathKind, local_path, write
 
 app = typer.Typer(
     no_args_is_help=True, help="Make job files of the files of jobman or SkyPilot; submit nothing."
 )
 To = Annotated[Path, option("DIR", "Folder for the job files.")]
+#: folders of a home that hold keys
+KEY_FOLDERS = frozenset({".ssh", ".aws", ".azure", ".docker", ".gnupg", ".kube", "gcloud"})
 #: outcome of a key -> its colour
 STYLE = {"warning": "yellow", "question": "magenta", "dropped": "dim"}
 
@@ -41,7 +47,8 @@ def jobman(
     texts = {str(path): files.read(path) for path in paths}
     code = str(Path(code).expanduser().absolute()) if code else ""
     plan = read_jobman(texts, code=code, while_running=while_jobman_runs)
-    _finish(plan, folder, to, as_json=as_json)
+    # jobman's own folder is the one above
+    _finish(plan, (folder, folder.parent), to, as_json=as_json)
 
 
 @app.command()
@@ -54,13 +61,31 @@ def skypilot(
     """Make a job file of each task; each waits for the one before."""
     from tpujob.submit.skypilot import read_skypilot
 
-    plan = read_skypilot(files.read(file), str(file), variables(env))
-    _finish(plan, file.parent, to, as_json=as_json)
+    # SkyPilot reads paths from the folder in which it is called
+    bases = (Path.cwd(), file.parent.absolute(), Path.cwd())
+    kind_of = partial(_path_kind, bases)
+    plan = read_skypilot(files.read(file), str(file), variables(env), kind_of)
+    _finish(plan, bases, to, as_json=as_json)
 
 
-def _finish(plan: ImportPlan, source: Path, to: Path, *, as_json: bool) -> None:
+def _path_kind(bases: Sequence[Path], path: str) -> PathKind:
+    """Return what a path of this machine is. Of a folder, the first thousand names show whether it holds keys."""
+    from tpujob.submit.secrets_scan import named_like_a_key
+
+    local = local_path(path, bases)
+    if named_like_a_key(str(local)) or Path(path).name in KEY_FOLDERS:
+        return "keys"
+    if local.is_file():
+        return "file"
+    if not local.is_dir():
+        return "missing"
+    inside = (f"{root}/{name}" for root, _, names in os.walk(local) for name in names)
+    return "keys" if any(map(named_like_a_key, islice(inside, 1000))) else "folder"
+
+
+def _finish(plan: ImportPlan, bases: Sequence[Path], to: Path, *, as_json: bool) -> None:
     """Write the job files, and print the outcome of each key."""
-    paths = write(plan.jobs, source, to)
+    paths = write(plan.jobs, bases, to)
     jobs = [
         {"file": str(path), "spec": job.spec} for path, job in zip(paths, plan.jobs, strict=True)
     ]

@@ -292,9 +292,11 @@ def _choose_jobs(
     rows = api.list(_list_request({"states": states, "mine": mine, "active": active}))["rows"]
     names = [f"{row['id']} {row['name']}" for row in rows]
     shown = listed([*names[:10], *([f"{len(names) - 10} more"] if len(names) > 10 else [])])
+    goes = "Logs and records go for good; the costs stay in `tpujob cost report`."
+    stays = f" {goes}" if verb == "Clean" else ""
     if not rows:
         note("No job matches.")
-    elif not yes and not _confirm(f"{verb} {shown}?"):
+    elif not yes and not _confirm(f"{verb} {shown}?{stays}"):
         raise typer.Abort
     return [row["id"] for row in rows]
 

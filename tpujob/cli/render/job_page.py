@@ -50,6 +50,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Now", words.reason(job)),
         ("Warning", words.loss_warning(job)),
         ("Trouble", words.trouble(job)),
+        ("Warning", "; ".join(job.get("warnings", ()))),
         ("Ignored", words.ignored(job)),
         ("Upcoming", words.maintenance(job, now)),
         ("Next", words.what_next(job, now)),
@@ -93,8 +94,10 @@ def _slice_lines(slice: SliceView, job: JobView, columns: int) -> list[str]:
     else:
         state = "asked for"
     cost = f"{usd(slice['usd'])} at {rate(slice['usd_per_hour'])}"
-    if slice["gone_at"] and slice["ready_at"] and slice["usd_per_hour"] and not slice["usd"]:
+    if slice.get("free"):
         cost += ": preempted in its first minute, which is free"
+    elif unsure := slice.get("unsure_usd"):
+        cost += f", {usd(unsure)} of it uncertain: it was lost while no poll saw it"
     kind = clean(f"{slice['pricing']} {words.kind(slice)} in {slice['zone']}")
     line = f"  {clean(slice['name'])}  {state:9}  {kind}"
     out = [f"{line}  {cost}"]
@@ -127,7 +130,8 @@ def _attempt_lines(
     lasted = f"for {duration}" if ended is None else f"after {duration}"
     head = f"  {attempt['number']}  {words.end_of(attempt)} {lasted} on {attempt['slice']}"
     out = [clip(clean(head + words.steps_of(attempt)), columns)]
-    message = "" if attempt["outcome"] == "succeeded" else attempt["message"]
+    plain = attempt["outcome"] == "succeeded" and not attempt.get("last_error")
+    message = "" if plain else attempt["message"]
     for text in filter(None, (message, words.verdict_of(attempt), words.firewall_hint(attempt))):
         out += wrap_indented(text, columns, 5)
     for earlier in before:
@@ -215,6 +219,7 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Swap", words.condemned(job)),
         ("Warning", words.loss_warning(job)),
         ("Trouble", words.trouble(job)),
+        ("Warning", "; ".join(job.get("warnings", ()))),
         ("Upcoming", words.maintenance(job, now)),
     ]
     if (job["state"] == "running" and job["attempts"]) or job["step"] is not None:

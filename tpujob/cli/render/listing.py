@@ -10,7 +10,7 @@ from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE, elapsed
 from tpujob.cli.render.table import GAP, Column, space, table
 from tpujob.cli.render.text import clip_middle, wrap
-from tpujob.domain.text import age, clean, count, rate, seconds, usd
+from tpujob.domain.text import age, clean, count, rate, seconds, unreadable, usd
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ _CELLS: dict[str, tuple[Column, Callable[[JobRow, float], str]]] = {
     "zone": (Column("Zone", floors=(14, 13, 8), cut=clip_middle), lambda j, _: j["zone"] or "-"),
     "ip": (Column("Host0 IP"), lambda j, _: j["host0_ip"] or "-"),
     "state": (
-        Column("Status", floors=(12, 12, 9), style=lambda s: STATE_STYLE.get(s, "")),
-        lambda j, _: j["state"],
+        Column("Status", floors=(12, 12, 9), style=lambda s: STATE_STYLE.get(s, "yellow")),
+        lambda j, _: j["state"] + (", error" if j.get("last_error") else ""),
     ),
     "step": (Column("Step", floors=(11, 11, 5), right=True), lambda j, _: step(j)),
     "age": (Column("Age", right=True), lambda j, now: age(elapsed(j["created_at"], now))),
@@ -78,7 +78,22 @@ def list_page(
     color: bool = False,
     chosen: Sequence[str] = (),
 ) -> str:
-    """Return the page of `tpujob list`: the table, or the meaning of an empty list and how to make a first job."""
+    """Return the page of `tpujob list`: the table, or the meaning of an empty list and how to make a first job; at last
+    the jobs that cannot be shown."""
+    shown = _list_table(page, request, columns, now, color=color, chosen=chosen)
+    unclear = unreadable(page["unreadable"])
+    return "\n".join([shown, *(wrap(f"warning: {unclear}", columns) if unclear else [])])
+
+
+def _list_table(
+    page: JobPage,
+    request: ListAsked,
+    columns: int,
+    now: float,
+    *,
+    color: bool,
+    chosen: Sequence[str],
+) -> str:
     if page["rows"] and chosen:
         cells = _cells(page["rows"], chosen, now)
         return table([_CELLS[name][0] for name in chosen], cells, columns, color=color)

@@ -1,8 +1,10 @@
 """Circuit breakers of offers: a stockout or a refused quota opens one, for all jobs. Pure.
 
-While a circuit is open, no job requests its offer before `until`; then it is half open: one job requests it, and
-the others wait for the result. A slice that becomes ready closes the circuits of its offer. A backend keeps the
-circuits in memory (`engine/spending.py`) and can compute them again from the records.
+A refusal concerns requests for as much of the same, or more: smaller ones have circuits of their own. While a circuit
+is open, no such request is made before `until`; then it is half open: one job requests, and the others wait for the
+result. A slice that becomes ready closes the circuits of all that is no larger; one that is gone opens its quota to a
+request. A limit that the cloud names has a circuit, too: what exceeds it is requested once a day, or when a person asks
+for it again. A backend keeps the circuits in memory (`engine/spending.py`) and can compute them again from the records.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,17 +25,41 @@ from tpujob.errors import Scope
 FOR_NOW = frozenset({Cause.STOCKOUT, Cause.QUOTA})
 #: seconds for which a half-open circuit waits for the answer to its request; then another job may request
 PROBE = 120.0
+#: seconds after which what exceeds a quota's limit is requested again, as limits are raised
+RAISED = 86_400.0
 
 Circuits = Mapping[str, Circuit]
 
 
 def key(target: Offer | Slice, cause: Cause, scope: Scope = "") -> str:
-    """Return the key of the circuit that a refusal opens: for a stockout, of the type in the zone; for a quota, of the
-    generation in the zone, or in the region if `scope` is that. Each pricing has circuits of its own."""
+    """Return what a refused request would have taken up: for a stockout, the type in the zone; for a quota, that of the
+    generation in the zone, or in the region if `scope` is that. Each pricing has its own, and so have slices of one
+    host, where the generation has a quota for these."""
     if cause is Cause.STOCKOUT:
         return f"{target.zone}/{target.type}/{target.pricing}"
     place = accelerators.region_of(target.zone) if scope == "region" else target.zone
-    return f"{place}/{accelerators.find(target.type).generation}/{target.pricing}"
+    one_host = " one host" if accelerators.has_one_host_quota(target.type) else ""
+    return f"{place}/{accelerators.find(target.type).generation}{one_host}/{target.pricing}"
+
+
+def key_of_limit(pool: str) -> str:
+    """Return the key of the circuit of what exceeds a quota."""
+    return f"{pool}/limit"
+
+
+def chips(target: Offer | Slice) -> int:
+    return accelerators.find(target.type).chips * target.tpu_slices
+
+
+def concerning(
+    circuits: Circuits, pools: Sequence[str], chips: int, *, limits: bool = True
+) -> dict[str, Circuit]:
+    """Return the circuits of a request for so many chips. `limits`: with those of what exceeds a quota."""
+    return {
+        name: c
+        for name, c in circuits.items()
+        if c.pool in pools and c.chips <= chips and (limits or c.limit is None)
+    }
 
 
 def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
@@ -44,28 +70,56 @@ def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
     cause = slice.refused
     if cause is None or cause not in FOR_NOW:
         return dict(circuits)
-    name = key(slice, cause, slice.refused_scope)
-    old = circuits.get(name) or Circuit(cause, refusals=0, since=now, until=0.0)
+    pool, size, limit = key(slice, cause, slice.refused_scope), chips(slice), _limit(slice)
+    number = f"{slice.tpu_slices} x " if slice.tpu_slices > 1 else ""
+    what = f"{number}{slice.type} {slice.pricing} in {slice.zone}"
+    if limit is not None:
+        above = Circuit(pool, cause, 1, now, now + RAISED, now, 0.0, limit + 1, what, limit)
+        circuits = {**circuits, key_of_limit(pool): above}
+        if size > limit:
+            return circuits
+    name = f"{pool}/{size}"
+    old = circuits.get(name) or Circuit(pool, cause, refusals=0, since=now, until=0.0, chips=size)
     if old.refusals == 0 or slice.requested_at > old.opened_at:
         old = replace(old, refusals=old.refusals + 1, opened_at=now)
-    delay = retry.backoff(retry.POLICIES[cause], old.refusals - 1, seed=f"{name}:{old.refusals}")
+    delay = retry.backoff(retry.POLICIES[cause], old.refusals - 1, seed=f"{pool}:{old.refusals}")
     waited_for = old.until if slice.requested_at < old.asked_at else 0.0
-    return {**circuits, name: replace(old, until=max(now + delay, waited_for))}
+    return {**circuits, name: replace(old, until=max(now + delay, waited_for), what=what)}
+
+
+def _limit(slice: Slice) -> int | None:
+    """Return the chips of the quota that refused the request; None: unknown."""
+    if slice.refused is not Cause.QUOTA or slice.refused_limit is None:
+        return None
+    return accelerators.chips_of_quota(slice.type, slice.refused_limit)
 
 
 def asked(circuits: Circuits, target: Offer | Slice, now: float) -> dict[str, Circuit]:
-    """Return the circuits after a request for an offer: one that was half open waits for the answer."""
-    mine = names(target)
-    return {
-        name: replace(c, until=now + PROBE, asked_at=now) if name in mine and c.until <= now else c
-        for name, c in circuits.items()
-    }
+    """Return the circuits after a request for an offer: one that was half open waits for the answer, as far as the
+    answer will concern it. That is not so of smaller requests: a larger one says nothing of them if it is refused."""
+    size, result = chips(target), dict(circuits)
+    for name, c in concerning(circuits, names(target), size).items():
+        own = f"{c.pool}/{size}"
+        if c.until <= now and (c.chips == size or c.limit is not None):
+            result[name] = replace(c, until=now + PROBE, asked_at=now)
+        elif c.until <= now and own not in circuits:
+            result[own] = replace(c, until=now + PROBE, asked_at=now, chips=size)
+    return result
 
 
 def granted(circuits: Circuits, target: Offer | Slice) -> dict[str, Circuit]:
     """Return the circuits after an offer became a slice."""
-    mine = names(target)
+    mine = concerning(circuits, names(target), chips(target))
     return {name: c for name, c in circuits.items() if name not in mine}
+
+
+def freed(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
+    """Return the circuits after a slice that was had is gone: its quota may be requested at once."""
+    pools = names(slice)[1:]
+    return {
+        name: replace(c, until=min(c.until, now)) if c.pool in pools and c.limit is None else c
+        for name, c in circuits.items()
+    }
 
 
 def pick(offers: Sequence[Offer], circuits: Circuits, now: float) -> Offer | None:
@@ -81,7 +135,29 @@ def first_available(offers: Sequence[Offer], circuits: Circuits) -> tuple[Offer,
 
 def retry_at(target: Offer | Slice, circuits: Circuits) -> float:
     """Return when it may be asked for again; 0: no circuit of it is open."""
-    return max((circuits[n].until for n in names(target) if n in circuits), default=0.0)
+    mine = concerning(circuits, names(target), chips(target))
+    return max((c.until for c in mine.values()), default=0.0)
+
+
+def raised(circuits: Circuits, target: Offer | Slice) -> dict[str, Circuit]:
+    """Return the circuits after a quota was seen to be large enough for the target."""
+    mine = concerning(circuits, names(target), chips(target))
+    return {name: c for name, c in circuits.items() if name not in mine or c.limit is None}
+
+
+def below_limits(circuits: Circuits) -> dict[str, Circuit]:
+    """Return the circuits without those of what exceeds a quota: for a job whom the plan has let request it."""
+    return {name: c for name, c in circuits.items() if c.limit is None}
+
+
+def corrected(circuits: Circuits, now: float) -> Circuits:
+    """Return the circuits, half open if a clock that was ahead has opened them."""
+
+    def until(circuit: Circuit) -> float:
+        longest = retry.LONGEST if circuit.limit is None else RAISED
+        return retry.due_at(circuit.until, now, longest)
+
+    return {name: replace(c, until=until(c)) for name, c in circuits.items()}
 
 
 def recalled(jobs: Iterable[Job]) -> dict[str, Circuit]:
@@ -134,6 +210,10 @@ class Wait:
 
 def wait(job: Job, circuits: Circuits) -> Wait | None:
     """Return the wait of the job; None: the cloud has not refused its requests, or no offer is left."""
+    acted_at = max(job.fresh_at, job.queued_at)
+    circuits = {
+        n: c for n, c in circuits.items() if c.limit is None or c.opened_at >= acted_at
+    }  # a person has asked for it again
     tried, left = refusals(job), allowed(job)
     if not tried or not left:
         return None
@@ -184,6 +264,6 @@ def _in(seconds: float) -> str:
 
 
 def names(target: Offer | Slice) -> tuple[str, str, str]:
-    """Return the keys of its circuits: of a stockout, of the zone's quota, of the region's."""
+    """Return what it takes up, by `key`: its type in the zone, the zone's quota, the region's."""
     quota = (key(target, Cause.QUOTA), key(target, Cause.QUOTA, "region"))
     return (key(target, Cause.STOCKOUT), *quota)

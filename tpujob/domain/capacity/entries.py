@@ -20,7 +20,9 @@ HOLDS = frozenset(
 #: minimum seconds in RELEASING for which the slice of an ended program may be handed on
 HANDED_WITHIN = 60.0
 #: causes of an end that do not blame the hosts
-_HARMLESS = frozenset({None, Cause.CRASH, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP})
+_HARMLESS = frozenset(
+    {None, Cause.CRASH, Cause.RESTART, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,8 @@ class Wanted:
 
     type: str
     shape: str  #: type, zone and pricing: jobs of one shape are served strictly in order
-    pool: str  #: the quota that it uses, by `circuits.key`
-    circuits: tuple[str, ...]  #: keys of the circuits that may be open for it
+    pool: str  #: the quota that it uses, by `QueueSettings.quota`
+    circuits: tuple[str, ...]  #: what it takes up, by `circuits.names`
     chips: int
 
 
@@ -42,6 +44,7 @@ class QueueEntry:
     state: State
     since: float  #: when it began to wait: its submission, its resume or its release from a hold
     waiting_since: float  #: when it last had a slice, if that is later: see the function
+    acted_at: float = 0.0  #: when a person last resumed or released it
     share: str = ""
     band: int = 1  #: 0 is the highest
     rank: int = 0
@@ -74,9 +77,9 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
     whole = group or job
     queued = job.state is State.QUEUED and job.wish is DesiredState.RUN
     offers = circuits.allowed(job, prices) if queued else ()
-    slices = tuple(_wanted(o.type, o.zone, o.pricing, job.tpu_slices) for o in offers)
+    slices = tuple(wanted(o.type, o.zone, o.pricing, o.tpu_slices) for o in offers)
     slice = job.slice
-    held = _wanted(slice.type, slice.zone, slice.pricing, slice.tpu_slices) if slice else None
+    held = wanted(slice.type, slice.zone, slice.pricing, slice.tpu_slices) if slice else None
     return QueueEntry(
         id=job.id,
         number=int(job.id),
@@ -87,6 +90,7 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
         state=job.state,
         since=_began(job, whole),
         waiting_since=waiting_since(job, whole),
+        acted_at=max(job.fresh_at, job.queued_at, whole.queued_at),
         held_by=job.held_by or whole.held_by,
         not_before=job.spec.not_before,
         wake=job.wake,
@@ -134,8 +138,9 @@ def gives_until(job: Job) -> float:
 
 
 @lru_cache(4096)
-def _wanted(type: str, zone: str, pricing: Pricing, tpu_slices: int) -> Wanted:
+def wanted(type: str, zone: str, pricing: Pricing, tpu_slices: int) -> Wanted:
     """Return one shared object for equal slices, as thousands of jobs may want the same."""
     chips = accelerators.find(type).chips * tpu_slices
-    shape, pool, region = circuits.names(Offer(type, zone, pricing, "", None))
-    return Wanted(type, shape, pool, (shape, pool, region), chips)
+    pools = circuits.names(Offer(type, zone, pricing, "", None))
+    pool = f"{zone}/{accelerators.find(type).generation}/{pricing}"
+    return Wanted(type, pools[0], pool, pools, chips)

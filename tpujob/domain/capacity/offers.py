@@ -30,6 +30,7 @@ class Offer:
     runtime_version: str
     usd_per_hour: float | None  #: of all slices that are asked for; None: no price is known
     provider: str = CLOUD_TPU
+    tpu_slices: int = 1
 
 
 #: types by zone, as the zones themselves list them
@@ -72,6 +73,7 @@ def offers(
             pricing=spec.tpu.pricing,
             runtime_version=spec.tpu.runtime_version or accelerators.find(type).runtime_version,
             usd_per_hour=prices.usd_per_hour(type, zone, spec.tpu.pricing, spec.tpu.slices),
+            tpu_slices=spec.tpu.slices,
         )
         for type in types
         for zone in zones or accelerators.zones(type)

@@ -7,8 +7,9 @@ jobs give the same plan, however they are sorted.
 3. One walk in that order. A job requests what is free to be requested; what the cloud refuses it is closed for all jobs
    after it. So shapes are served strictly in order, and no job waits behind one of another shape. A job that only the
    quota keeps waiting is overtaken by smaller ones, until it has waited for PATIENCE: then the quota is kept free for
-   it for DRAIN, and not for as long after that, in turns. The slice of a program that has ended goes at once to the
-   first job that it fits: of the same owner, or of any, as the settings say.
+   it for DRAIN, and not for as long after that, in turns. So it is with a limit that the cloud has named. The slice of
+   a program that has ended goes at once to the first job that it fits: of the same owner, or of any, as the settings
+   say.
 """
 
 from collections import Counter, defaultdict
@@ -19,10 +20,12 @@ from math import inf
 from operator import attrgetter
 from typing import Protocol
 
+from tpujob.domain.capacity import circuits as offered
 from tpujob.domain.capacity.dependencies import JobEnd, Met, check_edge
 from tpujob.domain.capacity.entries import QueueEntry, Wanted
 from tpujob.domain.capacity.settings import NO_LIMITS, QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage
+from tpujob.domain.failures.retry import due_at
 from tpujob.domain.observations import Circuit, Order, Place, Reason, ReasonKind
 
 #: seconds of waiting after which a job counts as of the next higher band
@@ -227,7 +230,19 @@ class _Walk:
     groups: Counter[str] = field(default_factory=Counter[str])
     #: requests that wait in the cloud's queue, by shape
     requested: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list[str]))
-    #: the jobs for which a shape is closed to all that come later, or a pool's quota is kept
+    #: the circuits of a shape and so many chips
+    about: dict[tuple[str, int], Sequence[Circuit]] = field(
+        default_factory=dict[tuple[str, int], Sequence[Circuit]]
+    )
+    #: why a shape and so many chips exceed the quota
+    above: dict[tuple[str, int], list[Reason]] = field(
+        default_factory=dict[tuple[str, int], list[Reason]]
+    )
+    #: jobs that request what was refused, with their chips: the others wait for the answer, if they need as many
+    asking: defaultdict[str, list[tuple[int, str]]] = field(
+        default_factory=lambda: defaultdict(list[tuple[int, str]])
+    )
+    #: the jobs for which a shape is closed to all that come later
     closed: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list[str]))
     reserved: dict[str, str] = field(default_factory=dict[str, str])
     #: why an owner may not request a shape and so many chips, until something is taken, closed or kept
@@ -303,14 +318,16 @@ class _Walk:
     ) -> tuple[frozenset[str], tuple[Reason, ...]]:
         if entry.group and (full := self._group_full(entry)):
             return _NOTHING, (full,)
-        if self.now < entry.wake:
+        if self.now < due_at(entry.wake, self.now):
             return _NOTHING, (Reason(_K.RETRY, until=entry.wake),)
         ask: list[Wanted] = []
         reasons: list[Reason] = []
+        lacks: list[str] = []  # pools whose quota alone keeps the job waiting
         for way in entry.wanted:
             key = entry.owner, way.shape, way.chips
             reason = (
-                self.against.get(key)
+                self._too_big(entry, way)
+                or self.against.get(key)
                 or self._over_limit(entry, way)
                 or self._behind(way)
                 or self._refused(way)
@@ -320,30 +337,41 @@ class _Walk:
                 ask.append(way)
                 continue
             reasons.append(reason)
+            if reason.kind is _K.TOO_BIG:
+                continue  # whether it holds depends on the job, and no other waits for it
+            if (reason.kind is _K.QUOTA and entry.refusals < LAPSES) or (
+                reason.kind is _K.REFUSED and self._fills(way)
+            ):
+                lacks.append(way.pool)
             self.against[key] = reason
             if reason.kind is _K.REFUSED:
                 self.closed[way.shape].append(entry.id)
                 self.against.clear()
+        if waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN:
+            self._keep_quota(entry, lacks, ask)
         if not ask:
-            if waited >= PATIENCE:
-                self._keep_quota(entry, reasons, waited)
             several = len(reasons) > 1
             return _NOTHING, tuple(dict.fromkeys(reasons) if several else reasons)
         self._take(entry, ask[0])
         for way in ask if self.circuits else ():
-            # what the cloud refused lately is requested by one job, and the others wait for the answer
-            for name in self.circuits.keys() & way.circuits:
-                self.closed[name].append(entry.id)
+            for pool in {circuit.pool for circuit in self._about(way)}:
+                self.asking[pool].append((way.chips, entry.id))
         return frozenset([way.shape for way in ask]), ()
 
-    def _keep_quota(self, entry: QueueEntry, reasons: Sequence[Reason], waited: float) -> None:
-        """Keep the quota free for a job that may request nothing, by the reason against each slice that it wants."""
-        if (waited - PATIENCE) % (2 * DRAIN) >= DRAIN or entry.refusals >= LAPSES:
+    def _keep_quota(self, entry: QueueEntry, lacks: Sequence[str], ask: Sequence[Wanted]) -> None:
+        """Keep the quota of these pools free for a job that may request nothing, or only what will be refused."""
+        if not all(map(self._fills, ask)):
             return
-        for way, reason in zip(entry.wanted, reasons, strict=True):
-            if reason.kind is _K.QUOTA and way.chips <= reason.limit:
-                self.reserved.setdefault(way.pool, entry.id)
-                self.against.clear()
+        for pool in (*lacks, *(way.pool for way in ask)):
+            self.reserved.setdefault(pool, entry.id)
+            self.against.clear()
+
+    def _fills(self, way: Wanted) -> bool:
+        """Return whether the jobs hold so much of the quota, by the limit that the cloud has named, that too little is
+        left for the slice. Else others of the project hold it, and to keep it free would be in vain."""
+        named = self.circuits.get(offered.key_of_limit(way.pool))
+        limit = named.limit if named else None
+        return limit is not None and way.chips <= limit < self.pools[way.pool] + way.chips
 
     def _group_full(self, entry: QueueEntry) -> Reason | None:
         limit = self.others.group(entry.group) if entry.group else None
@@ -366,34 +394,75 @@ class _Walk:
         return None
 
     def _behind(self, way: Wanted) -> Reason | None:
-        for name in way.circuits if self.closed else ():
-            if before := self.closed.get(name):
-                return Reason(_K.ORDER, tuple(before[:3]), len(before), what=way.shape)
+        before = self.closed.get(way.shape) if self.closed else None
+        for pool in way.circuits if self.asking and not before else ():
+            before = [job_id for chips, job_id in self.asking.get(pool, ()) if chips <= way.chips]
+            if before:
+                break
+        if before:
+            return Reason(_K.ORDER, tuple(before[:3]), len(before), what=way.shape)
         waiting = self.requested.get(way.shape, ())
         if len(waiting) >= REQUESTS:
             return Reason(_K.REQUESTED, tuple(waiting[:3]), len(waiting), what=way.shape)
         return None
 
     def _refused(self, way: Wanted) -> Reason | None:
-        if not self.circuits:
+        open_ones = [c for c in self._about(way) if c.limit is None and c.until > self.now]
+        if not open_ones:
             return None
-        ends = [self.circuits[name].until for name in way.circuits if name in self.circuits]
-        until = max(ends, default=0.0)
-        return Reason(_K.REFUSED, what=way.shape, until=until) if until > self.now else None
+        last = max(open_ones, key=attrgetter("until"))
+        return Reason(
+            _K.REFUSED, (), last.refusals, 0, last.what, last.cause, last.until, last.since
+        )
+
+    def _about(self, way: Wanted) -> Sequence[Circuit]:
+        if not self.circuits:
+            return ()
+        key = way.shape, way.chips
+        if key not in self.about:
+            self.about[key] = [*offered.concerning(self.circuits, way.circuits, way.chips).values()]
+        return self.about[key]
+
+    def _too_big(self, entry: QueueEntry, way: Wanted) -> Reason | None:
+        """Return why the slice exceeds the whole quota. A limit that the cloud has named does not hold for a job that a
+        person has resumed or released after that."""
+        key = way.shape, way.chips
+        if key not in self.above:
+            self.above[key] = too_big(way, self.settings, self.circuits, self.now)
+        for reason in self.above[key]:
+            if reason.since is None or entry.acted_at <= reason.since:
+                return reason
+        return None
 
     def _over_quota(self, way: Wanted) -> Reason | None:
+        if keeper := self.reserved.get(way.pool):
+            return Reason(_K.RESERVED, (keeper,), 1, what=way.pool)
         limit = self.settings.quota.get(way.pool)
         if limit is None:
             return None
-        if keeper := self.reserved.get(way.pool):
-            return Reason(_K.RESERVED, (keeper,), 1, what=way.pool)
         used = self.pools[way.pool]
         if used + way.chips <= limit:
             return None
         return Reason(_K.QUOTA, count=used, limit=limit, what=way.pool)
 
 
+def too_big(
+    way: Wanted, settings: QueueSettings, circuits: Mapping[str, Circuit], now: float
+) -> list[Reason]:
+    """Return why a slice exceeds the whole quota: by the settings, and by what the cloud has named."""
+    limit = settings.quota.get(way.pool)
+    over = limit is not None and way.chips > limit
+    reasons = [Reason(_K.TOO_BIG, (), way.chips, limit or 0, way.pool)] if over else []
+    return reasons + [
+        Reason(_K.TOO_BIG, (), way.chips, c.limit, c.pool, "", c.until, c.opened_at)
+        for c in offered.concerning(circuits, way.circuits, way.chips).values()
+        if c.limit is not None and now < c.until
+    ]
+
+
 def _are_rivals(entry: QueueEntry, giver: QueueEntry) -> bool:
     """Return whether a slice that is released may be what the job waits for."""
     way = giver.holds
-    return way is not None and any(n in w.circuits for w in entry.wanted for n in way.circuits)
+    return way is not None and any(
+        w.pool == way.pool or not {*w.circuits}.isdisjoint(way.circuits) for w in entry.wanted
+    )

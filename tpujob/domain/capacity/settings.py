@@ -26,7 +26,7 @@ class QueueSettings:
     limits: OwnerLimits = NO_LIMITS
     by_type: Mapping[str, OwnerLimits] = field(default_factory=dict[str, OwnerLimits])
     high: frozenset[str] = frozenset()  #: users who may use the priority high; empty: all
-    #: chips that the project may hold, by `circuits.key` of a quota in a zone; others are not known
+    #: chips that the project may hold, by zone, generation and pricing (`us-east5-b/v6e/spot`); others are not known
     quota: Mapping[str, int] = field(default_factory=dict[str, int])
     hand_on: HandOnTo = "owner"
     #: seconds for which the slice of an ended program is kept, if no waiting job needs its capacity

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from tpujob.domain.model import Cause
 from tpujob.domain.observations import Reason, ReasonKind
 from tpujob.domain.text import many
 
@@ -18,14 +19,16 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.RESERVED: "chips of {what} are kept free for {jobs}, which needs more of them",
     ReasonKind.ORDER: "waits behind {jobs} for the same hardware",
     ReasonKind.REQUESTED: "{requests} for {what} {are} in the cloud's queue: {jobs}",
-    ReasonKind.REFUSED: "the cloud has refused {what}; next request at {until}",
+    ReasonKind.REFUSED: "the cloud has refused {what} {times} since {since}, for want of {lack}; the next "
+    "request for as much or more is at {until}",
+    ReasonKind.TOO_BIG: "it needs {chips} of {what}, and {limited}",
     ReasonKind.HANDED_ON: "gets the slice of {jobs}, whose program has ended",
 }
 
 
 def describe(reason: Reason) -> str:
     """Return the reason as one sentence without a full stop, for people."""
-    subject, until = reason.what, datetime.fromtimestamp(reason.until or 0.0, UTC)
+    subject = reason.what
     return _SENTENCES[reason.kind].format(
         jobs=", ".join(reason.jobs[:3]) + (" ..." if reason.count > 3 else ""),
         count=reason.count,
@@ -34,9 +37,25 @@ def describe(reason: Reason) -> str:
         chips=many(reason.count, "chip"),
         are="is" if reason.count == 1 else "are",
         limit=reason.limit,
-        until=f"{until:%Y-%m-%d %H:%M UTC}",
+        times=many(reason.count, "time"),
+        until=_clock(reason.until),
+        since=_clock(reason.since),
+        lack="capacity" if reason.how == Cause.STOCKOUT else "quota",
+        limited=_limited(reason),
         what=subject,
         by=f" by {subject}" if subject else " since its submission",
         of=f" of {subject}" if subject else "",
         on=f" on {subject}" if subject else "",
     )
+
+
+def _limited(reason: Reason) -> str:
+    """Say which limit a job exceeds, and how that is known."""
+    if reason.since is None:
+        return f"the settings of the queue give the project {reason.limit}"
+    known = f"the project has {reason.limit}, by the cloud's answer of {_clock(reason.since)}"
+    return f"{known}; the next request is at {_clock(reason.until)}"
+
+
+def _clock(at: float | None) -> str:
+    return f"{datetime.fromtimestamp(at or 0.0, UTC):%Y-%m-%d %H:%M UTC}"

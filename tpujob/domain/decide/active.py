@@ -18,9 +18,10 @@ from tpujob.domain.events import (
     EventKind,
     Progressed,
     ReportsIgnored,
+    Warned,
     Watched,
 )
-from tpujob.domain.failures import preemption_notice, stall, triage
+from tpujob.domain.failures import contact, preemption_notice, retry, stall, triage, warnings
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, End, Job, Outcome, Progress, Proof, State
 from tpujob.domain.observations import Absent, HostReport, Observation, Present, SliceState, Unknown
@@ -55,9 +56,10 @@ def preparing(job: Job, seen: Observation, now: float) -> Decision:
     urgent = _interrupted(job, seen, now) or _used_up(job, seen, now)
     if urgent:
         return urgent
-    if isinstance(seen.reports, Unknown) or now < job.wake:
-        return Decision(wake_in=min(PAUSED_LOOK, max(1.0, job.wake - now)))
-    over = _ended(job, seen.reports, now)
+    wake = retry.due_at(job.wake, now)
+    if isinstance(seen.reports, Unknown) or now < wake:
+        return Decision(wake_in=min(PAUSED_LOOK, max(1.0, wake - now)))
+    over = _ended(job, seen, seen.reports, now)
     return over or _ignored(job, seen, now) or began or _start(job, seen, seen.reports, now)
 
 
@@ -67,8 +69,10 @@ def running(job: Job, seen: Observation, now: float) -> Decision:
         return urgent
     if isinstance(seen.reports, Unknown):
         return Decision()
-    over = _ended(job, seen.reports, now) or _stalled(job, seen, seen.reports, now)
-    noted = _watched(job, seen, now) or _ignored(job, seen, now)
+    if taken_over := _take_over(job, seen, seen.reports):
+        return taken_over
+    over = _ended(job, seen, seen.reports, now) or _stalled(job, seen, seen.reports, now)
+    noted = _watched(job, seen, now) or _ignored(job, seen, now) or _warned(job, seen.reports, now)
     return over or noted or _go_on(job, seen.reports, now)
 
 
@@ -91,7 +95,10 @@ def _start(job: Job, seen: Observation, reports: Sequence[HostReport], now: floa
     if len(reports) == job.hosts:
         over = _late(job, reports, now) or _stalled(job, seen, reports, now)
         return over or _watched(job, seen, now) or Decision(wake_in=2)
-    waited = now - max(job.attempt.started_at, job.wake) if job.attempt else 0.0
+    if lost := _lost_before_start(job, seen, reports, now):
+        return _over(job, lost, reports, now)
+    wake = retry.due_at(job.wake, now)
+    waited = now - max(job.attempt.started_at, wake) if job.attempt else 0.0
     just = seen.launched_for is not None and seen.launched_for < LAUNCH_HEARD
     heard = _in_touch(job, seen, LAUNCH_HEARD if waited <= LAUNCH_LATEST else releasing.SECOND_LOOK)
     if waited > LAUNCH_DEADLINE and heard and not just:
@@ -100,8 +107,17 @@ def _start(job: Job, seen: Observation, reports: Sequence[HostReport], now: floa
         lost = End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, unheard[0], message)
         return _over(job, lost, reports, now)
     start = Decision(action=StartProgram(), wake_in=max(2.0, soon(job, now)))
-    watches = waited > LAUNCH_DEADLINE - LAUNCH_HEARD
+    watches = waited > LAUNCH_DEADLINE - LAUNCH_HEARD or seen.silent
     return (_watched(job, seen, now) if watches else None) or start
+
+
+def _take_over(job: Job, seen: Observation, reports: Sequence[HostReport]) -> Decision | None:
+    """Start the agents again that were killed: each takes over its program. None: no agent was, or another host does
+    not answer, without which nothing is started."""
+    killed = [r for r in reports if r.host in seen.abandoned and r.age < stall.SILENCE]
+    if not killed or seen.silent or not isinstance(seen.serving(job), Present):
+        return None
+    return Decision(action=StartProgram(), wake_in=2)
 
 
 def _go_on(job: Job, reports: Sequence[HostReport], now: float) -> Decision:
@@ -153,12 +169,12 @@ def _interrupted(job: Job, seen: Observation, now: float) -> Decision | None:
         case Present(state) as look if state.lost:
             if _still_saving(seen):
                 return Decision(wake_in=1)
-            return _over(job, _lost_slice(job, look, seen.heard), seen.heard, now)
+            return _over(job, _lost_slice(job, look, seen.heard), seen.reports, now)
         case Absent() if job.slice:
             cause = Cause.PREEMPTED if job.slice.pricing == "spot" else Cause.LOST_CONTACT
             lost = End(Outcome.INTERRUPTED, cause, None, releasing.vanished(job.slice))
             unsure = releasing.look_again(job, job.slice, seen, now)
-            return unsure or _over(job, lost, seen.heard, now)
+            return unsure or _over(job, lost, seen.reports, now)
         case Present() if job.slice and (found := releasing.note_found(job, job.slice, now)):
             return Decision(found, wake_in=1)
         case _:
@@ -166,13 +182,11 @@ def _interrupted(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _used_up(job: Job, seen: Observation, now: float) -> Decision | None:
-    """Decide whether a budget ends the attempt; not one whose program has just ended by itself."""
-    short = spending.used_up(job, seen, now)
-    if short is None or triage.ended(seen.heard, job.hosts):
+    """Decide whether a limit ends the attempt; not one whose program has just ended by itself."""
+    limit = spending.used_up(job, seen, now)
+    if limit is None or triage.ended(seen.heard, job.hosts):
         return None
-    return Decision(
-        holding.stop_for_good(job, short.text, seen.heard, now), StopProgram(), wake_in=1
-    )
+    return Decision(holding.stop_for_good(job, limit, seen.heard, now), StopProgram(), wake_in=1)
 
 
 def _lost_slice(job: Job, look: Present, reports: Sequence[HostReport]) -> End:
@@ -197,20 +211,74 @@ def _still_saving(seen: Observation) -> bool:
 # How it ends ---------------------------------------------------------------------------------------------------------
 
 
-def _over(job: Job, end: End, reports: Sequence[HostReport], now: float) -> Decision:
+def _over(job: Job, end: End, reports: Sequence[HostReport] | Unknown, now: float) -> Decision:
     return Decision(end_attempt(job, end, reports, now), wake_in=0)
 
 
-def _ended(job: Job, reports: Sequence[HostReport], now: float) -> Decision | None:
+def _ended(
+    job: Job, seen: Observation, reports: Sequence[HostReport], now: float
+) -> Decision | None:
     end = triage.ended(reports, job.hosts)
     if end is None:
         return None
+    # a verdict and the cloud's notice are proved whatever has become of the other hosts
+    proved = end.verdict or end.cause in (None, Cause.PREEMPTED, Cause.MAINTENANCE)
+    if not proved and (unsure := _lost_peer(job, seen, reports, now)):
+        return unsure
     happened = end_attempt(job, end, reports, now)
     if happened.kind is _E.ATTEMPT_CONDEMNED:
         return Decision(happened, StopProgram(slice_name(job)), wake_in=0)
     # before the deletion of the slice, whose notice would let the program save wrong numbers
     spoilt = end.verdict and any(r.phase != Phase.EXITED for r in reports)
     return Decision(happened, StopProgram() if spoilt else None, wake_in=0)
+
+
+def _lost_peer(
+    job: Job, seen: Observation, reports: Sequence[HostReport], now: float
+) -> Decision | None:
+    """Decide about an end that the loss of another host, or of the slice, may have caused: wait until that is known, or
+    end the attempt for that host. None: every other host has given a sign of life, so the end counts."""
+    doubtful = contact.in_doubt(reports, job.hosts, seen.answered)
+    awaited = [*reports, *contact.unreported(job, reports, now)]
+    suspects = [r for r in awaited if r.host in doubtful | seen.abandoned]
+    if lost := _silent(job, seen, suspects, failed=True):
+        return _over(job, lost, reports, now)
+    newest = min(r.age for r in reports if r.phase == Phase.EXITED)
+    # the cloud shows the loss of a slice some seconds after its programs have ended
+    echoes = job.hosts > 1 and newest < triage.SETTLE and seen.evidence
+    if suspects or (echoes and triage.only_echoes(reports)):
+        return _watched(job, seen, now) or Decision(wake_in=2)
+    return None
+
+
+def _lost_before_start(
+    job: Job, seen: Observation, reports: Sequence[HostReport], now: float
+) -> End | None:
+    """Return the end of an attempt that cannot start again on its slice, as a host was lost. That others answer shows
+    that the way to the hosts is open."""
+    look = seen.serving(job)
+    ready = isinstance(look, Present) and look.state is SliceState.READY
+    others = set(range(job.hosts)) - set(seen.silent)
+    if not ready or not others or not contact.starts_again(job):
+        return None
+    return _silent(job, seen, contact.unreported(job, reports, now))
+
+
+def _silent(
+    job: Job, seen: Observation, reports: Sequence[HostReport], *, failed: bool = False
+) -> End | None:
+    """Return the end for a host that is lost. Nothing is decided unless the slice was seen: the backend may be cut
+    off."""
+    if not _in_touch(job, seen):
+        return None
+    return stall.silent(
+        reports,
+        seen.silent,
+        seen.report_every,
+        disturbed=seen.disturbed,
+        abandoned=seen.abandoned,
+        failed=failed,
+    )
 
 
 def _late(job: Job, reports: Sequence[HostReport], now: float) -> Decision | None:
@@ -225,18 +293,14 @@ def _late(job: Job, reports: Sequence[HostReport], now: float) -> Decision | Non
 def _stalled(
     job: Job, seen: Observation, reports: Sequence[HostReport], now: float
 ) -> Decision | None:
-    """Decide about a program that neither ends nor makes progress. Nothing is decided unless the slice was seen: the
-    backend may be cut off."""
+    """Decide about a program that neither ends nor makes progress. Nothing is decided unless the slice was seen. A host
+    that may be lost is judged first: the others wait for it."""
     if not isinstance(seen.serving(job), Present):
         return None
-    silent = _in_touch(job, seen) and stall.silent(
-        reports, seen.silent, seen.report_every, disturbed=seen.disturbed, abandoned=seen.abandoned
-    )
-    end = (
-        silent
-        or stall.left_behind(reports, job.hosts)
-        or stall.hung(job.spec.recovery.stall, reports)
-    )
+    end = _silent(job, seen, reports)
+    if end is None and not seen.silent:
+        end = stall.left_behind(reports, job.hosts)
+        end = end or stall.hung(job.spec.recovery.stall, reports)
     return _over(job, end, reports, now) if end else None
 
 
@@ -272,6 +336,16 @@ def _ignored(job: Job, seen: Observation, now: float) -> Decision | None:
         return None
     text = f"{many(fresh.total, 'report')} of attempt {number(job)} ignored: not sent by its hosts"
     return Decision(event(job, _E.REPORTS_IGNORED, now, text, ReportsIgnored(fresh)), wake_in=1)
+
+
+def _warned(job: Job, reports: Sequence[HostReport], now: float) -> Decision | None:
+    """Store new warnings, or that earlier ones are over."""
+    fresh = warnings.warnings_of(reports, job.spec.outputs)
+    if job.attempt is None or not warnings.worth_storing(job.attempt.warnings, fresh):
+        return None
+    new = warnings.new_sentences(job.attempt.warnings, fresh)
+    text = "; ".join(new) or "an earlier warning is over"
+    return Decision(event(job, _E.WARNED, now, text, Warned(fresh)), wake_in=1)
 
 
 def _in_touch(job: Job, seen: Observation, seconds: float = releasing.SECOND_LOOK) -> bool:

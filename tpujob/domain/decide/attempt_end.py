@@ -4,30 +4,46 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.domain.events import AttemptEnded, AttemptRepeated, Event, EventKind
-from tpujob.domain.failures import nonfinite, retry
+from tpujob.domain.failures import accusations, nonfinite, retry, starts, warnings
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, End, Job, Progress, State
-from tpujob.domain.observations import HostReport
-from tpujob.domain.progress import job_progress
+from tpujob.domain.observations import HostReport, Unknown
+from tpujob.domain.progress import common_checkpoint, job_progress, origin
 from tpujob.protocol import Phase
 
 _E = EventKind
 
 
-def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -> Event:
-    """Return the event that ends the newest attempt, with the job's next step."""
+def end_attempt(job: Job, end: End, seen: Sequence[HostReport] | Unknown, now: float) -> Event:
+    """Return the event that ends the newest attempt, with the job's next step. `seen`: the reports of its hosts."""
+    reports = () if isinstance(seen, Unknown) else seen
     bad = end.verdict.step if end.verdict else None
     progress = best_progress(reports, bad) if reports else None
     began = ran_since(job, reports, now)
-    end = replace(end, progress=progress, physical=machines(job, reports), running_at=began)
+    end = replace(
+        end,
+        progress=progress,
+        physical=machines(job, reports),
+        running_at=began,
+        started=starts.may_have_started(job, seen),
+    )
+    end = accusations.as_failure_of_program(job, end)
+    warned = ""
+    if reports and job.attempt:
+        stored, fresh = job.attempt.warnings, warnings.warnings_of(reports, job.spec.outputs)
+        end = replace(end, warnings=replace(fresh, partly=fresh.partly or stored.partly))
+        new = warnings.new_sentences(stored, fresh)
+        warned = "".join(f"; {text}" for text in new)
     if end.cause is None:
         if progress and progress.nonfinite:
             good = nonfinite.newest_good(job_progress(job, progress).checkpoint)
-            end = replace(end, message=f"{end.message}, but the {progress.nonfinite}; {good}")
-        text = f"attempt {number(job)} succeeded: {end.message}"
+            remark = f", but the {progress.nonfinite}; {good}"
+            detail = end.detail and end.detail + remark
+            end = replace(end, message=end.message + remark, detail=detail)
+        text = f"attempt {number(job)} succeeded: {end.message}{warned}"
         return event(job, _E.ATTEMPT_ENDED, now, text, AttemptEnded(end, State.SUCCEEDED))
-    ending = f"attempt {number(job)} ended, {end.cause}: {end.message}"
-    next_try = _next_try(job, end, now)
+    ending = f"attempt {number(job)} ended, {end.cause}: {end.message}{warned}"
+    next_try = _next_try(job, end, reports, now)
     if isinstance(next_try, retry.GiveUp):
         text = f"{ending}; {next_try.why}"
         return event(job, _E.ATTEMPT_ENDED, now, text, AttemptEnded(end, State.FAILED))
@@ -45,14 +61,18 @@ def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -
     return event(job, _E.ATTEMPT_ENDED, now, f"{ending}{left}", ended)
 
 
-def _next_try(job: Job, end: End, now: float) -> retry.Again | retry.GiveUp:
+def _next_try(
+    job: Job, end: End, reports: Sequence[HostReport], now: float
+) -> retry.Again | retry.GiveUp:
     assert end.cause is not None
     why = ""
     if end.cause is Cause.NONFINITE:
         why = nonfinite.is_maths(job, end.verdict, end.physical)
     elif end.cause is Cause.LOST_CONTACT:
         why = retry.kills_hosts(job, now)
-    choice = retry.GiveUp(why) if why else retry.after(job, end.cause, late=end.late)
+    why = why or starts.why_no_more(job, end, reports, now)
+    advanced = starts.has_advanced(job, end)
+    choice = retry.GiveUp(why) if why else retry.after(job, end.cause, end.late, advanced)
     if end.cause is Cause.NONFINITE and not why and isinstance(choice, retry.GiveUp):
         return retry.GiveUp(f"{choice.why}; {nonfinite.evidence_text(job, end.verdict)}")
     return choice
@@ -67,8 +87,8 @@ def machines(job: Job, reports: Sequence[HostReport]) -> tuple[str, ...]:
 
 def best_progress(reports: Sequence[HostReport], bad_step: int | None = None) -> Progress:
     """Return one progress for all hosts: step and loss of the host that is furthest behind, phase and metrics of the
-    first host, and the newest checkpoint; with `bad_step`, or a loss that is not finite since some step, the newest one
-    before that step, if there is one."""
+    first host, and the newest checkpoint that all have; with `bad_step`, or a loss that is not finite since some step,
+    the newest one before that step, if there is one."""
     if not reports:
         return Progress()
     first = min(reports, key=lambda r: r.host).progress
@@ -76,16 +96,19 @@ def best_progress(reports: Sequence[HostReport], bad_step: int | None = None) ->
     behind = min(stepping, key=lambda p: p.step or 0, default=first)
     loss = nonfinite.reported_loss(reports)
     bad_step = loss.since if bad_step is None and loss else bad_step
-    saved = [p.checkpoint for p in stepping or [first] if p.checkpoint is not None]
-    sound = [step for step in saved if bad_step is not None and step < bad_step]
+    resumed = any(r.progress.resumed_from for r in reports)
+    began = [step for r in reports if resumed and (step := origin(r.progress)) is not None]
+    common = common_checkpoint(reports, bad_step)
+    newest = max((r.progress.checkpoint or 0 for r in reports), default=0)
     return Progress(
         step=behind.step,
         steps=behind.steps,
         loss=behind.loss,
         nonfinite=loss,
         phase=first.phase,
-        checkpoint=max(sound or saved, default=first.checkpoint),
-        resumed_from=first.resumed_from if first.resumed_from is not None else behind.resumed_from,
+        checkpoint=common,
+        partial_checkpoint=newest if newest > (common or 0) and bad_step is None else None,
+        resumed_from=min(began, default=first.resumed_from),
         first_step=min((p.first_step for p in stepping if p.first_step is not None), default=None),
         metrics=first.metrics,
     )

@@ -26,6 +26,7 @@ from tpujob.domain.actions import (
 )
 from tpujob.domain.decide import (
     active,
+    billing,
     condemned,
     copying,
     group,
@@ -39,7 +40,7 @@ from tpujob.domain.decide.attempt_end import end_attempt
 from tpujob.domain.events import AboutSlice, Event, EventKind
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import DesiredState, End, Job, Outcome, State
-from tpujob.domain.observations import Observation
+from tpujob.domain.observations import Observation, Unknown
 
 _E = EventKind
 
@@ -53,6 +54,7 @@ _OFTEN = frozenset(
         _E.LOSS_FINITE,
         _E.WATCHED,
         _E.REPORTS_IGNORED,
+        _E.WARNED,
         _E.COPY_ADVANCED,
     }
 )
@@ -64,7 +66,8 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         return group.decide(job, seen, now)
     if passed_on := group.pass_on(job, seen, now):
         return passed_on
-    decision = spending.warn(job, seen, now) or _by_state(job, seen, now)
+    noted = billing.note(job, seen, now) or spending.warn(job, seen, now)
+    decision = noted or _by_state(job, seen, now)
     if job.condemned and decision.event is None and decision.action is None:
         # the next request may be hours away, and condemned slices are billed
         decision = condemned.give_back(job, seen, now) or _within(decision, soon(job, now))
@@ -121,10 +124,10 @@ def follow_up(job: Job, action: Action, result: Result, now: float) -> Event | N
             return copying.follow_up(job, id, result, now)
         case MakeElements(), Made(count):
             return group.note_made(job, count, now)
-        case CreateSlice(), Denied(cause, error, scope):
-            return provisioning.refuse(job, cause, error, scope, now)
+        case CreateSlice(), Denied(cause, error, scope, limit):
+            return provisioning.refuse(job, cause, error, scope, now, limit)
         case StartProgram(), Denied(cause, error):
-            return end_attempt(job, End(Outcome.FAILED, cause, None, error), (), now)
+            return end_attempt(job, End(Outcome.FAILED, cause, None, error), Unknown(error), now)
         case StartProgram(), Done():
             return active.note_launched(job, now)
         case StopProgram(name), Done() if any(s.name == name for s in job.condemned):

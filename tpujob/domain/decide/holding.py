@@ -1,6 +1,6 @@
 """HOLDING: the program is stopped; the slice is kept for a resume, until the hold runs out. Pure.
 
-A job that has used up its budget, or returns to the queue, is here until its program is stopped; then its slice is
+A job that has reached a limit, or returns to the queue, is here until its program is stopped; then its slice is
 released.
 """
 
@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram
-from tpujob.domain.decide import releasing, spending
+from tpujob.domain.decide import billing, releasing, spending
 from tpujob.domain.decide.attempt_end import best_progress, end_attempt, ran_since, slice_name
 from tpujob.domain.decide.condemned import STOP_PATIENCE, still_running
+from tpujob.domain.decide.spending import ReachedLimit
 from tpujob.domain.events import Event, EventKind, Progressed, ReleaseStarted, SliceHeld
-from tpujob.domain.failures import triage
-from tpujob.domain.lifecycle import OVERTAKEN, event
-from tpujob.domain.model import Cause, DesiredState, End, Endpoint, Job, Outcome, State
+from tpujob.domain.failures import retry, triage
+from tpujob.domain.failures.starts import OVERTAKEN
+from tpujob.domain.lifecycle import event
+from tpujob.domain.model import Cause, DesiredState, End, Job, Outcome, State
 from tpujob.domain.observations import Absent, HostReport, Observation, Present, Unknown
 from tpujob.protocol import Phase
 
@@ -36,7 +38,7 @@ def _succeeded(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _ran_here(job: Job) -> bool:
-    """Return whether the newest attempt ran on this slice and was stopped by its user or a budget."""
+    """Return whether the newest attempt ran on this slice and was stopped by its user or a limit."""
     attempt = job.attempt
     return bool(attempt and attempt.slice == slice_name(job) and attempt.cause in OVERTAKEN)
 
@@ -58,36 +60,41 @@ def _lost(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _kept(job: Job, seen: Observation, now: float) -> Decision:
-    short = spending.used_up(job, seen, now)
-    if job.wish is DesiredState.RUN and not short and job.then is None:
+    limit = spending.used_up(job, seen, now)
+    if job.wish is DesiredState.RUN and not limit and job.then is None:
         return _resume(job, now)
-    expired = job.hold_until is not None and now >= job.hold_until
-    if job.wish is DesiredState.CANCEL and not short and not expired and job.then is None:
+    until = None if job.hold_until is None else retry.due_at(job.hold_until, now, job.spec.hold)
+    expired = until is not None and now >= until
+    if job.wish is DesiredState.CANCEL and not limit and not expired and job.then is None:
         if not job.stopped:
             return Decision(action=StopProgram(), wake_in=2)
-        return Decision(wake_in=min(30.0, (job.hold_until or now) - now))
+        return Decision(wake_in=min(30.0, (until or now) - now))
     patience = STOP_PATIENCE + job.spec.stop_grace
     if not job.stopped and now - job.state_since < patience:
         return Decision(action=StopProgram(), wake_in=2)
     if _awaits_reports(job, seen, now):
         return Decision(wake_in=1)
-    if short or job.then is not None:
-        why = short.text if short else job.message
+    if limit or job.then is not None:
+        why = limit.text if limit else job.message
         if job.attempt and job.then is not None:  # the reason for which the program was stopped
             why = job.attempt.message
-        return _release(job, now, why, broke=bool(short) and job.wish is DesiredState.RUN)
+        fails = limit.cause if limit and job.wish is DesiredState.RUN else None
+        return _release(job, now, why, fails=fails)
     if expired:  # without a deletion: another job may get the slice first
         return replace(_release(job, now, "the hold ran out"), action=None)
     return _release(job, now, "cancelled")
 
 
-def _release(job: Job, now: float, text: str, *, broke: bool = False) -> Decision:
-    """Release the slice. A job fails if a budget stopped it, unless the user had cancelled it before (`broke`: now)."""
-    if job.then is State.QUEUED and not broke:
+def _release(job: Job, now: float, text: str, *, fails: Cause | None = None) -> Decision:
+    """Release the slice. A job fails if a limit stopped it, unless the user had cancelled it before (`fails`: the cause
+    of a limit that is reached now)."""
+    if job.then is State.QUEUED and not fails:
         started = ReleaseStarted(State.QUEUED, None)  # no deletion yet: another job may get it
         return Decision(event(job, _E.RELEASE_STARTED, now, text, started), wake_in=0)
-    if broke or job.then is not None:
-        return releasing.start(job, now, text, ReleaseStarted(State.FAILED, Cause.BUDGET))
+    if fails or job.then is not None:
+        # the limit that stopped the program comes before one that is reached since
+        cause = fails if job.then is not State.FAILED else job.cause
+        return releasing.start(job, now, text, ReleaseStarted(State.FAILED, cause))
     return releasing.cancel(job, now, text)
 
 
@@ -129,9 +136,10 @@ def _awaits_reports(job: Job, seen: Observation, now: float) -> bool:
 # The ways in ---------------------------------------------------------------------------------------------------------
 
 
-def unused(job: Job, endpoints: tuple[Endpoint, ...], now: float) -> Event:
+def unused(job: Job, look: Present, seen: Observation, now: float) -> Event:
     """Hold a slice that has just become ready."""
-    held = SliceHeld(now + job.spec.hold, None, endpoints)
+    ready_at = billing.ready_since(job.slice, look, seen, now) if job.slice else now
+    held = SliceHeld(now + job.spec.hold, None, look.endpoints, ready_at)
     return event(job, _E.HELD, now, held_text(job), held)
 
 
@@ -144,10 +152,13 @@ def stop(job: Job, reports: Sequence[HostReport], now: float) -> Event:
     return event(job, _E.HELD, now, f"{why}; stopping the program", held)
 
 
-def stop_for_good(job: Job, why: str, reports: Sequence[HostReport], now: float) -> Event:
+def stop_for_good(
+    job: Job, limit: ReachedLimit, reports: Sequence[HostReport], now: float
+) -> Event:
     """End the attempt; its slice is released as soon as the program is stopped."""
-    held = SliceHeld(now, _stopped(job, Cause.BUDGET, why, reports, now), then=State.FAILED)
-    return event(job, _E.HELD, now, f"{why}; stopping the program", held)
+    end = _stopped(job, limit.cause, limit.text, reports, now)
+    held = SliceHeld(now, end, then=State.FAILED)
+    return event(job, _E.HELD, now, f"{limit.text}; stopping the program", held)
 
 
 def _stopped(job: Job, cause: Cause, why: str, reports: Sequence[HostReport], now: float) -> End:

@@ -3,7 +3,7 @@
 from tpujob.domain.actions import CreateSlice, Decision, StartProgram, soon
 from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.offers import Offer
-from tpujob.domain.decide import condemned, holding, releasing, spending
+from tpujob.domain.decide import billing, condemned, holding, releasing, spending
 from tpujob.domain.decide.attempt_end import slice_name
 from tpujob.domain.decide.queued import waited_out, waited_out_text
 from tpujob.domain.events import Event, EventKind, ReleaseStarted, SliceReady
@@ -31,13 +31,13 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     look = seen.serving(job)
     ready = look if isinstance(look, Present) and look.state is SliceState.READY else None
     if job.wish is DesiredState.CANCEL and ready:
-        return Decision(holding.unused(job, ready.endpoints, now), wake_in=1)
+        return Decision(holding.unused(job, ready, seen, now), wake_in=1)
     if job.wish is not DesiredState.RUN:
         return releasing.cancel(job, now, "cancelled before the slice was ready")
-    short = spending.used_up(job, seen, now)
-    if short:
-        then = State.FAILED if short.own else State.QUEUED
-        return releasing.start(job, now, short.text, ReleaseStarted(then, Cause.BUDGET))
+    limit = spending.used_up(job, seen, now)
+    if limit:
+        then = State.FAILED if limit.own else State.QUEUED
+        return releasing.start(job, now, limit.text, ReleaseStarted(then, limit.cause))
     if waited_out(job, now) and not ready:
         given_up = ReleaseStarted(State.FAILED, Cause.STOCKOUT)
         return releasing.start(job, now, waited_out_text(job), given_up)
@@ -52,12 +52,16 @@ def _present(job: Job, look: Present, seen: Observation, now: float) -> Decision
     waited = now - job.state_since
     match look.state:
         case SliceState.READY:
-            return _ready(job, look, now)
+            return _ready(job, look, seen, now)
         case SliceState.FAILED:
-            refused = refuse(job, look.cause or Cause.STOCKOUT, look.detail, look.scope, now)
+            refused = refuse(
+                job, look.cause or Cause.STOCKOUT, look.detail, look.scope, now, look.limit
+            )
             return Decision(refused, wake_in=0)
         case SliceState.PREEMPTED:
-            return _give_up(job, Cause.PREEMPTED, "preempted before it was ready", now)
+            ready = job.slice and job.slice.ready_at is not None
+            when = "before its program was started" if ready else billing.NEVER_BILLED
+            return _give_up(job, Cause.PREEMPTED, f"preempted {when}", now)
         case SliceState.STOPPED:
             return releasing.cancel(job, now, f"{slice_name(job)} was stopped outside tpujob")
         case SliceState.WAITING if waited >= QUEUE_PATIENCE and _free(job, seen, now):
@@ -76,16 +80,19 @@ def _present(job: Job, look: Present, seen: Observation, now: float) -> Decision
             return Decision(wake_in=soon(job, now))
 
 
-def _ready(job: Job, look: Present, now: float) -> Decision:
+def _ready(job: Job, look: Present, seen: Observation, now: float) -> Decision:
     if condemned.still_running(job):
         return Decision(wake_in=2)
     ready = f"{slice_name(job)} is ready with {many(len(look.endpoints), 'host')}"
     text = f"{ready}; attempt {len(job.attempts) + 1} is being started"
-    happened = event(job, _E.SLICE_READY, now, text, SliceReady(look.endpoints))
+    ready_at = billing.ready_since(job.slice, look, seen, now) if job.slice else now
+    happened = event(job, _E.SLICE_READY, now, text, SliceReady(look.endpoints, ready_at))
     return Decision(happened, StartProgram(), wake_in=1)
 
 
-def refuse(job: Job, cause: Cause, error: str, scope: Scope, now: float) -> Event:
+def refuse(
+    job: Job, cause: Cause, error: str, scope: Scope, now: float, limit: int | None = None
+) -> Event:
     """Return the event of a refused request: the slice is released; then the job requests another one, or fails."""
     next_try = retry.after(job, cause)
     budget = next_try.budget if isinstance(next_try, retry.Again) else ""
@@ -97,6 +104,7 @@ def refuse(job: Job, cause: Cause, error: str, scope: Scope, now: float) -> Even
         budget=budget,
         refused=refused,
         scope=scope if refused else "",
+        limit=limit if refused else None,
     )
     zone = job.slice.zone if job.slice else "any zone"
     return event(job, _E.RELEASE_STARTED, now, f"no slice in {zone}, {cause}: {error}", started)

@@ -6,6 +6,7 @@ from tpujob.domain.actions import CreateSlice, Decision
 from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.decide import condemned, copying, spending
 from tpujob.domain.events import Event, EventKind, Finished, SliceReceived, SliceRequested
+from tpujob.domain.failures.retry import due_at
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
 from tpujob.domain.money.budget import Shortage
@@ -40,15 +41,17 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     offers, unpaid = spending.paid_for(job, seen, possible, now)
     if unpaid:
         return _unpaid(job, unpaid, now)
-    if now < job.wake:
-        return Decision(wake_in=job.wake - now)
+    wake = due_at(job.wake, now)
+    if now < wake:
+        return Decision(wake_in=wake - now)
     if place is not None:
         offers = [o for o in offers if circuits.names(o)[0] in place.ask]
     if not offers:
         return Decision(wake_in=PLACELESS)
-    chosen = circuits.pick(offers, seen.circuits, now)
+    refused = seen.circuits if place is None else circuits.below_limits(seen.circuits)
+    chosen = circuits.pick(offers, refused, now)
     if chosen is None:
-        return Decision(wake_in=circuits.first_available(offers, seen.circuits)[1] - now)
+        return Decision(wake_in=circuits.first_available(offers, refused)[1] - now)
     if condemned.too_many(job, seen):
         return Decision(wake_in=2)
     if missing := copying.decide(job, chosen, seen.prices, now):

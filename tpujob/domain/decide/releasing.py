@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from tpujob.domain.actions import Decision, DeleteSlice, HandOn, soon
 from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.entries import gives_until
-from tpujob.domain.decide import spending
+from tpujob.domain.decide import billing, spending
 from tpujob.domain.events import (
     AboutSlice,
     Event,
@@ -88,7 +88,7 @@ def _keep(job: Job, seen: Observation, now: float) -> Decision | None:
         text = f"its slice is kept for {duration(keep)}, for the next job that fits"
         payload = SliceKept(job.state_since + keep)
         return Decision(event(job, _E.SLICE_KEPT, now, text, payload), wake_in=0)
-    left = job.hold_until - now
+    left = retry.due_at(job.hold_until, now, keep) - now
     return Decision(wake_in=min(left, KEPT_LOOK)) if left > 0 else None
 
 
@@ -159,7 +159,8 @@ def look_again(job: Job, slice: Slice, seen: Observation, now: float) -> Decisio
     if slice.missing_since is not None and now - slice.missing_since <= AGREES_FOR:
         return Decision(wake_in=LOOK_AGAIN)
     text = f"{slice.name} was not found; checking again in a minute"
-    missing = event(job, _E.SLICE_MISSING, now + seen.took, text, AboutSlice(slice.name))
+    about = AboutSlice(slice.name, certain_until=billing.certain_until(job, slice, seen, now))
+    missing = event(job, _E.SLICE_MISSING, now + seen.took, text, about)
     return Decision(missing, wake_in=LOOK_AGAIN)
 
 
@@ -208,6 +209,8 @@ def _requeue_delay(job: Job, refused: circuits.Circuits, now: float) -> float:
     tried = circuits.refusals(job)
     if not tried or not circuits.retry_at(tried[-1], refused):
         return plain  # nothing was refused, or by another backend alone
+    if job.cause is Cause.QUOTA:
+        return 1.0  # its circuit says until when, and opens when a slice is gone
     _, opens = circuits.first_available(circuits.allowed(job), refused)
     return round(max(1.0, opens - now), 2)
 

@@ -1,30 +1,40 @@
-"""Decisions of budgets: a warning, no slice without money, an end before the budget is used up. Pure.
+"""Decisions of budgets and `max_time`: a warning, no slice without money, an end at the limit. Pure.
 
 They need no poll: rates and times are in the record. Only `max_time` waits until reports can be read.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tpujob.domain.actions import Decision
 from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.events import BudgetWarned, EventKind
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import Job, State
+from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money import budget
 from tpujob.domain.money.budget import Shortage
 from tpujob.domain.observations import Observation, Unknown
 from tpujob.domain.text import dollars, duration
 
 
-def used_up(job: Job, seen: Observation, now: float) -> Shortage | None:
+class ReachedLimit(NamedTuple):
+    """A limit that is reached, so that the job's slices must be released."""
+
+    cause: Cause  #: BUDGET or TIME_LIMIT
+    text: str
+    own: bool  #: of the job itself, not of its owner or its project
+
+
+def used_up(job: Job, seen: Observation, now: float) -> ReachedLimit | None:
     """Return why its slices must be released now; None: they may stay. While reports cannot be read, `max_time` ends
     nothing: the program may have ended within its time."""
     left = _time_left(job, now)
     if left is not None and left <= 0 and not isinstance(seen.reports, Unknown):
-        text = f"it has run for {duration(job.spec.max_time or 0)}, which `max_time` allows"
-        return Shortage(text, own=True)
-    return budget.shortage(budget.accounts(job, seen.funds, now))
+        text = f"its time limit of {duration(job.spec.max_time or 0)} (`max_time`) is reached"
+        return ReachedLimit(Cause.TIME_LIMIT, text, own=True)
+    short = budget.shortage(budget.accounts(job, seen.funds, now))
+    return ReachedLimit(Cause.BUDGET, short.text, short.own) if short else None
 
 
 def _time_left(job: Job, now: float) -> float | None:

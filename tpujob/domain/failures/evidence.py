@@ -1,17 +1,25 @@
-"""The lines that an attempt keeps as the proof of its cause. Pure."""
+"""What the end of a program's output proves, and the lines that an attempt keeps as proof of its cause. Pure.
+
+The last error of the program decides. Other lines name a cause only near the end, if no step followed. Texts that a
+healthy program may print, too, and causes that cost slices or mark a machine, count only as that error itself. A new
+text in SIGNS needs an end of a log in `tests/unit/domain/failures/ends/`.
+"""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 from tpujob.domain.model import Cause, Proof
-from tpujob.domain.observations import HostReport
+from tpujob.domain.observations import HostReport, OutputLine
 from workloads.contract import Exit
 
 LINES = 10  #: of evidence that an attempt keeps
 WIDTH = 240  #: characters of one with its host
+SHOWN = 200  #: characters of a line in a sentence
+#: lines, and seconds, before the end that are near it
+NEAR_LINES, NEAR_SECONDS = 10, 60.0
 
-_TRACEBACK = "Traceback (most recent call last)"
 #: where the files of an attempt lie on its host; the folder of the job's code is `work/` there
 _FOLDER = re.compile(r"/[^\s\"']*/\.tpujob/attempts/[^/\s\"']+/(?:work/)?")
 _MARKS = re.compile(r"[\s^~]*")
@@ -22,7 +30,7 @@ def proofs(
     culprit: HostReport, named: Sequence[str], ordered: Sequence[HostReport]
 ) -> tuple[Proof, ...]:
     """Return the lines that prove the cause, then the ends of the other hosts."""
-    lines = list(dict.fromkeys(named))[-4:] or _last_words(culprit.evidence)
+    lines = _last_words(culprit.evidence, named)
     own = [proof(culprit.host, line) for line in lines]
     others = [r for r in ordered if r.host != culprit.host]
     room = max(1, LINES - len(own) - 1)
@@ -32,28 +40,29 @@ def proofs(
     return (*own, *after, *rest)
 
 
-def _last_words(lines: Sequence[str]) -> list[str]:
-    """Return the end of the last traceback, or of everything, with paths from the job's folder."""
-    traceback = _traceback(lines)
-    plain = [line for line in lines if line.strip() and not NOISE.search(line)]
-    shown = [_FOLDER.sub("", line) for line in traceback or plain if not _MARKS.fullmatch(line)]
-    return shown[-6:]
+def _last_words(lines: Sequence[OutputLine], named: Sequence[str]) -> list[str]:
+    """Return the end of the last error with the lines that name its cause, or the end of everything, with paths from
+    the job's folder. The last line says most."""
+    error = [line.text for line in lines if line.part in ("frame", "error")]
+    rest = [text for text in dict.fromkeys(named) if text not in error][-4:]
+    plain = [line.text for line in lines if not line.part and _says_something(line.text)]
+    texts = (*rest, *error) if error else rest or plain
+    return [_FOLDER.sub("", text) for text in texts if not _MARKS.fullmatch(text)][-6:]
 
 
-def _traceback(lines: Sequence[str]) -> list[str]:
-    """Return the last traceback, up to the line that names its error; empty: there is none."""
-    starts = [i for i, line in enumerate(lines) if line.startswith(_TRACEBACK)]
-    if not starts:
-        return []
-    rest = lines[starts[-1] + 1 :]
-    length = next((i for i, line in enumerate(rest) if line and not line[0].isspace()), len(rest))
-    return [lines[starts[-1]], *rest[: length + 1]]
+def last_error(lines: Sequence[OutputLine]) -> str:
+    """Return the line that names the last error; empty: there is none."""
+    return next((line.text.strip() for line in lines if line.part == "error"), "")
 
 
-def last_error(lines: Sequence[str]) -> str:
-    """Return the line that names the last traceback's error; empty: there is none."""
-    traceback = _traceback(lines)
-    return traceback[-1] if traceback and not traceback[-1][:1].isspace() else ""
+def last_line(lines: Sequence[OutputLine]) -> str:
+    """Return the last error, or else the last line of output; empty: there is none."""
+    plain = [x.text.strip("│ \t") for x in lines if not x.part and _says_something(x.text)]
+    return last_error(lines) or (plain[-1] if plain else "")
+
+
+def _says_something(text: str) -> bool:
+    return re.search(r"\w", text) is not None and not NOISE.search(text)
 
 
 def error_class(error: str) -> str:
@@ -67,6 +76,12 @@ def proof(host: int, text: str) -> Proof:
     return Proof(host, text[: WIDTH - len(str(Proof(host, "")))])
 
 
+def shorten(line: str) -> str:
+    """Return a line for a sentence, with paths from the job's folder: of a long one, the begin and the end."""
+    line = _FOLDER.sub("", line)
+    return line if len(line) <= SHOWN else f"{line[: SHOWN - 82]} … {line[-79:]}"
+
+
 def code_of(report: HostReport) -> int:
     """Return the exit code of a program that has ended; of one that was not started, the code of an error."""
     return report.exit_code if report.exit_code is not None else int(Exit.ERROR)
@@ -77,87 +92,218 @@ def ending(code: int) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
-# Lines of output that name a cause -----------------------------------------------------------------------------------
+# Texts that name a cause ---------------------------------------------------------------------------------------------
+
+
+class Reach(IntEnum):
+    """Where a text counts, each with the places before it."""
+
+    ERROR = 0  #: in the line that names the last error, or the error it was raised from
+    MESSAGE = 1  #: in the rest of that error's message
+    WORDS = 2  #: in the last lines of a program that printed no error
+    NEAR = 3  #: in the last lines, also beside another error: the text says that the program stops for this
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorPattern:
-    """A line that names a cause."""
+    """A text that names a cause."""
 
     cause: Cause
     pattern: re.Pattern[str]
     words: str
+    reach: Reach
+    #: it counts only with this exit code, and if the program printed no error; None: with any
+    code: int | None = None
 
 
-def _sign(cause: Cause, pattern: str, words: str) -> ErrorPattern:
-    return ErrorPattern(cause, re.compile(pattern), words)
+def _sign(
+    cause: Cause, reach: Reach, words: str, pattern: str, code: int | None = None
+) -> ErrorPattern:
+    return ErrorPattern(cause, re.compile(pattern), words, reach, code)
 
+
+_TPU_OF_OTHERS = "another process holds the TPU"
+_NO_TPU = "the TPU of this host does not come up"
+_HBM = "the memory of the TPU is too small for the program"
+_HOST_MEMORY = "the memory of the host is too small for the program"
+_NO_PERMISSION = "the program lacks a permission"
+_NOT_INSTALLED = "something that the program needs is not installed"
+_USAGE = "the program does not take these arguments"
+_NOT_FINITE = "a number is not finite"
+_WAITED = "the program waited too long for its other processes"
+_DISK = "the disk of the host is full"
 
 #: the first pattern that matches counts: a TPU in use, for example, also prints that its initialization failed
 SIGNS: tuple[ErrorPattern, ...] = (
     _sign(
-        Cause.TPU_BUSY,
-        r"Couldn't open iommu group|open\(/dev/(?:vfio|accel)|TPU is already in use|libtpu_lockfile"
-        r"|libtpu multi-process lockfile|libtpu\.so (?:is )?already in use"
-        r"|(?i:(?:vfio|accel|iommu|tpu).*Device or resource busy)"
-        r"|(?i:Device or resource busy.*(?:vfio|accel|iommu|tpu))"
-        r"|FAILED_PRECONDITION.*(?i:tpu|accelerator)",
-        "another process holds the TPU",
+        Cause.TPU_BUSY, Reach.WORDS, _TPU_OF_OTHERS,
+        r"Couldn't open iommu group|/dev/(?:vfio|accel)\S* Operation not permitted|The TPU is already in use by"
+        r"|Internal error when accessing libtpu multi-process lockfile"
+        r"|(?i:(?:vfio|accel\d|iommu|tpu).*Device or resource busy)",
+    ),
+    _sign(Cause.TPU_BUSY, Reach.ERROR, _TPU_OF_OTHERS, r"libtpu\.so (?:is )?already in used?\b"),
+    _sign(Cause.OOM_HOST, Reach.WORDS, _HOST_MEMORY, r"RESOURCE_EXHAUSTED.*(?i:host memory|pinned_host)"),
+    _sign(
+        Cause.OOM_HBM, Reach.WORDS, _HBM,
+        r"memory space (?:hbm|vmem|smem)|Exceeded hbm capacity|Error allocating device buffer"
+        r"|(?i:RESOURCE_?\s?EXHAUSTED).*(?i:hbm|out of memory|(?:attempting|failed) to (?:allocate|reserve)"
+        r"|trying to allocate|device memory|allocating tensor)|That was not possible\. There are \S+ free",
     ),
     _sign(
-        Cause.BAD_HOST,
-        r"No accelerator found|Failed to initialize TPU system|TPU initialization failed"
-        r"|Did you run your code on all TPU hosts|(?i:uncorrectable (?:ECC|memory) error)",
-        "the TPU of this host does not come up",
+        Cause.OOM_HOST, Reach.WORDS, _HOST_MEMORY,
+        r"(?:^|[.\s])_?(?:Array|Arrow)?MemoryError(?::|\s*$)|std::bad_alloc|Cannot allocate memory"
+        r"|can't allocate memory|(?i:out of memory: Killed process)|DataLoader worker .*killed by signal: Killed"
+        r"|(?i:out of shared memory)|memory allocation of \d+ bytes failed|^Unable to allocate [\d.]+ [GTM]iB"
+        r"|OOMKilled|node running low on memory",
     ),
     _sign(
-        Cause.OOM_HBM,
-        r"memory space hbm|Exceeded hbm capacity|Error allocating device buffer"
-        r"|RESOURCE_EXHAUSTED.*(?i:hbm|out of memory|attempting to (?:allocate|reserve)"
-        r"|trying to allocate|device memory)",
-        "the memory of the TPU is too small for the program",
+        Cause.OOM_HOST, Reach.ERROR, _HOST_MEMORY,
+        r"^(?!.*(?i:cuda|gpu|device|hbm|resource)).*(?i:(?:out of|not enough|insufficient) memory)",
     ),
     _sign(
-        Cause.OOM_HOST,
-        r"(?:^|[.\s])_?(?:Array)?MemoryError(?::|\s*$)|std::bad_alloc|Cannot allocate memory"
-        r"|\[tpujob\] the kernel killed|Out of memory: Killed process"
-        r"|DataLoader worker .*killed by signal: Killed",
-        "the memory of the host is too small for the program",
+        Cause.PERMISSION, Reach.WORDS, _NO_PERMISSION,
+        r"^(?!.*(?i:rate.?limit|quota.?exceeded)).*(?:does not have \S+\.\S+\.\S+ (?:access|permission)"
+        r"|(?i:permission_?\s?denied|access_?\s?(?:is )?denied)"
+        r"|denied (?:on|for) resource|not have permission|gated repo|GatedRepo"
+        r"|Access to (?:model|dataset) \S+ is restricted"
+        r"|\b40[13] (?:Client Error|Forbidden|Unauthorized|GET|POST|PUT|DELETE|PATCH)\b|code:? 40[13]\b"
+        r"|(?:Default|No)Credentials|[Uu]nable to locate credentials|invalid_grant|\bPermissionError: "
+        r"|(?i:unauthenticated|unauthorized|not authorized|authentication failed)"
+        r"|(?i:insufficient (?:authentication )?(?:scope|perm))"
+        r"|(?i:api[_ ]key not|requires? an? api[_ ]key|invalid api[_ ]key|token is required|could not read username))",
     ),
     _sign(
-        Cause.PERMISSION,
-        r"does not have storage\.\S+ (?:access|permission)|IAM_PERMISSION_DENIED",
-        "the program lacks a permission",
+        Cause.SETUP, Reach.WORDS, "there is no `python` where it runs: Ubuntu has only `python3`; use that",
+        r"^\S+(?: line \d+:| \d+:)? python: (?:command )?not found$|env: ‘?python’?: No such file",
     ),
     _sign(
-        Cause.SETUP,
-        r"^(?:ba)?sh: .*\bpython: (?:command )?not found$|\[tpujob\] cannot start python:",
-        "there is no `python` where it runs: Ubuntu has only `python3`; use that",
+        Cause.SETUP, Reach.WORDS, _NOT_INSTALLED,
+        r": (?:command )?not found$|^\S*env: .*: No such file", code=127,
     ),
     _sign(
-        Cause.SETUP,
-        r"^ModuleNotFoundError: No module named|\[tpujob\] cannot start "
-        r"|^(?:ba)?sh: .*: (?:command )?not found$",
-        "something that the program needs is not installed",
+        Cause.SETUP, Reach.WORDS, _NOT_INSTALLED,
+        r"^(?:\S+: )?(?:ModuleNotFoundError: )?No module named |PackageNotFoundError|DistributionNotFound"
+        r"|^ImportError:(?!.*circular import)|cannot open shared object file|version `GLIBC\S+ not found"
+        r"|No matching distribution found|ResolutionImpossible|No solution found when resolving"
+        r"|[Ff]ailed (?:to build|building wheel)|subprocess-exited-with-error|requires a different Python"
+        r"|^Command not found: |jaxlib version .*(?:incompatible|too old)|may indicate binary incompatibility"
+        r"|PackagesNotFoundError|EnvironmentNameNotFound|^Conda\w*Error|VersionConflict"
+        r"|manifest unknown|Cannot connect to the Docker daemon|^E: Unable to locate package",
     ),
-    _sign(Cause.CRASH, r"No space left on device", "the disk of the host is full"),
+    _sign(
+        Cause.SETUP, Reach.MESSAGE, _NOT_INSTALLED,
+        r"(?i:(?:is|are) not installed|not found in your environment|pip install )",
+    ),
+    _sign(
+        Cause.BAD_HOST, Reach.ERROR, _NO_TPU,
+        r"(?:TPU initialization failed|Failed to initialize TPU system)(?!.*(?:INVALID_ARGUMENT|topology|version))",
+    ),
+    _sign(
+        Cause.BAD_HOST, Reach.ERROR, "the memory of a TPU is broken",
+        r"(?i:uncorrectable (?:ECC|memory) error)",
+    ),
+    _sign(Cause.CRASH, Reach.WORDS, _DISK, r"No space left on device|Disk quota exceeded"),
+    _sign(
+        Cause.NONFINITE, Reach.NEAR, _NOT_FINITE,
+        r"(?i:\b(?:loss|grad\w*|norm)\b.{0,30}\b(?:nan|inf\w*|not finite|non-?finite)\b"
+        r".*(?:stopping|terminating|aborting|giving up|exiting))"
+        r"|Invalid loss, terminating training|diverged with loss = NaN",
+    ),
+    _sign(
+        Cause.NONFINITE, Reach.MESSAGE, _NOT_FINITE,
+        r"FloatingPointError: (?:invalid value|Minimum loss scale)|NanLoss|Tensor had (?:NaN|Inf)"
+        r"|(?i:\b(?:loss|grad\w*|norm|activations?|params?|parameters?|weights?|logits|tree)\b.{0,60}"
+        r"\b(?:nans?|infs?|infinite|not finite|non-?finite)\b)|found invalid values: .*\bnan\b"
+        r"|(?i:\b(?:nans?|non-?finite|not finite|infinite)\b.{0,40}\b(?:loss|grad\w*|weights|logits|at step"
+        r"|generated|encountered|detected|values? in its \S+ output))",
+    ),
+    _sign(
+        Cause.HANG, Reach.WORDS, _WAITED,
+        r"^(?!.*(?i:heartbeat))(?=.*(?i:timed? ?out|timeout|deadline.exceeded)).*(?i:barrier|rendezvous|coordination"
+        r"|collective|waiting \d+ms|for clients|\b(?:ranks?|peers?)\b|all (?:hosts|processes|workers)|dataloader"
+        r"|c10d|nccl|connect\(\))|RendezvousTimeoutError|detects a hang|wait timeout after \d+ms",
+    ),
+    _sign(
+        Cause.BAD_SPEC, Reach.WORDS, _USAGE,
+        r"^(?!\S+:\d+:)\S.{0,80}: error: |^error: .*(?i:argument|option|required|parser key|invalid)"
+        r"|No such (?:option|command)\b|Missing (?:option|argument|parameter)\b"
+        r"|Invalid value for|[Uu]nexpected extra argument|Unrecognized (?:option|argument)|Required option",
+        code=2,
+    ),
+    _sign(
+        Cause.BAD_SPEC, Reach.WORDS, _USAGE,
+        r"^FATAL Flags parsing error|^ERROR: (?:Could not consume arg|The function received no value)"
+        r"|^Could not (?:override|append to config)|^In '.*': Could not find |not used by the HfArgumentParser",
+    ),
+)  # fmt: skip
+
+#: errors of which lines near them, or a kill by the kernel, may be the reason
+_OF_TPU = re.compile(r"No accelerator found|nitializ.*(?i:tpu|backend|accelerator)")
+_OF_WORKER = re.compile(
+    r"exited unexpectedly|abruptly|BrokenProcessPool|Broken ?Pipe|EOFError|Connection(?:Reset|Refused|Aborted)Error"
+    r"|SIGKILL|signal 9|exitcode ?: ?-9|ChildFailedError|terminated with (?:signal|exit code)|Killed|died with"
 )
 
-#: output of a host that failed only because another host was gone
+#: what a process prints when another one, or another host, is gone
 ECHO = re.compile(
-    r"PollForError|coordination service.*(?:error|unavailable|fatal|shut)|tasks? (?:is|are) unhealthy"
+    r"PollForError|coordination service.*(?i:error|unavailable|fatal|shut)|tasks? (?:is|are) unhealthy"
     r"|stopped sending heartbeats|(?i:heartbeat timeout)|(?i:barrier (?:timed out|failed))"
-    r"|Connection (?:reset|closed) by (?:remote )?peer|another task (?:died|has (?:failed|crashed))"
+    r"|another task (?:died|has (?:failed|crashed))|Watchdog caught collective operation timeout"
+    r"|(?i:(?:gloo|nccl|c10d|tcpstore|coordination|rendezvous|mesh_service).*"
+    r"(?:connection (?:reset|closed|refused)|socket closed|broken pipe|timed? ?out|has failed))"
+    r"|(?:Xla|Jax)RuntimeError: UNAVAILABLE.*(?i:socket|connect)|UNAVAILABLE: Socket closed|grpc_status\W{0,3}14\b"
+    r"|Connection (?:reset|closed) by remote peer|Rendezvous(?:Timeout|Connection|Closed)Error"
+    r"|Dist(?:Store|Network)Error"
+    r"|UnavailableError: .*Socket closed|store->\w+\(.*Socket Timeout"
+    r"|DEADLINE_EXCEEDED.*(?i:barrier|coordination|connect\(\))|ncclRemoteError|remote process exited"
 )
+
+#: the last error of a program that was told to stop
+STOPPED = re.compile(r"SignalException|KeyboardInterrupt|SIGTERM")
 
 #: output of libraries on every host without a key file, also without any failure
 NOISE = re.compile(r"google_auth_provider|Could not find the credentials file")
 
 
-def sign_of(lines: Sequence[str]) -> tuple[ErrorPattern, list[str]] | None:
-    """Return the cause that these lines name, and the lines that name it; None: they name none."""
+def sign_of(report: HostReport) -> tuple[ErrorPattern, list[str]] | None:
+    """Return the cause that the last error of a host's program names, or else its last lines, and the lines that name
+    it; None: they name none."""
+    lines, error = report.evidence, last_error(report.evidence)
+    near = [line.text.strip() for line in lines if _is_near(line)]
+    own = [x.text.strip() for x in lines if x.part in ("error", "cause")]
+    whole = [*own, *(x.text.strip() for x in lines if x.part == "more")]
+    if report.kernel_kills and (not error or any(_OF_WORKER.search(text) for text in whole)):
+        return KILLED, [error] if error else []
+    beside = [x for x in near if SIGNS[0].pattern.search(x)] if _OF_TPU.search(error) else []
     for sign in SIGNS:
-        matches = [line for line in lines if sign.pattern.search(line)]
+        if sign.words == _NO_TPU and report.progress.step is not None:
+            continue  # it did come up
+        if sign.code is not None and (error or sign.code != code_of(report)):
+            continue
+        texts = list(own if sign.reach is Reach.ERROR else whole)
+        if sign.cause in _COSTLY:
+            texts = [*own, *beside]
+        if sign.reach is Reach.NEAR or (sign.reach is Reach.WORDS and not error):
+            texts += near
+        matches = [text for text in texts if sign.pattern.search(text)]
         if matches:
             return sign, matches
     return None
+
+
+KILLED = _sign(Cause.OOM_HOST, Reach.ERROR, _HOST_MEMORY, "")
+_COSTLY = frozenset({Cause.TPU_BUSY, Cause.BAD_HOST})
+
+
+def is_echo(evidence: Sequence[OutputLine]) -> bool:
+    """Return whether the evidence of one host shows only that another host was gone: the program's last error, or else
+    its last lines, report a lost peer. What ended that other host is unknown from here."""
+    error = [line.text for line in evidence if line.part in ("error", "more")]
+    near = [line.text for line in evidence if _is_near(line)]
+    return any(ECHO.search(text) for text in error or near)
+
+
+def _is_near(line: OutputLine) -> bool:
+    """Return whether a line besides the error is one of the last, after which the program made no steps."""
+    few, soon = line.later < NEAR_LINES, line.ago <= NEAR_SECONDS
+    return not line.part and few and soon and not line.stepped

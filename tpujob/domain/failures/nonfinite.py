@@ -1,29 +1,17 @@
-"""The source of numbers that are not finite: the hardware or the maths, and the machines to suspect. Pure.
+"""The source of numbers that are not finite: the hardware or the maths. Pure.
 
 A program that follows the contract replays the step and reports the source. For other programs, a failure at the same
 step on other hardware proves the maths; progress past that step on other hardware proves the machine.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tpujob.domain.failures.host_reputation import NAMED, ONE_OF_SEVERAL
 from tpujob.domain.model import Attempt, Cause, Job, NonfiniteLoss, Outcome, Verdict
 from tpujob.domain.observations import HostReport
 from tpujob.domain.progress import good_step
 
 _REPLAYED = ("data", "model", "model or data")
-
-
-@dataclass(frozen=True, slots=True)
-class Accusation:
-    """A reason to suspect machines. A repeat has the same `op_id`."""
-
-    physicals: tuple[str, ...]
-    zone: str  #: of the machines
-    weight: float
-    reason: str
-    op_id: str
 
 
 def reported_loss(reports: Sequence[HostReport]) -> NonfiniteLoss | None:
@@ -59,8 +47,8 @@ def is_maths(job: Job, verdict: Verdict | None, physical: Sequence[str]) -> str:
     if verdict and verdict.blame in _REPLAYED:
         return f"a replay of the step blames the {verdict.blame}"
     slice = job.attempt.slice if job.attempt else ""
-    for earlier in _unexplained(job):
-        if not _elsewhere(earlier, slice, physical):
+    for earlier in unexplained(job):
+        if not elsewhere(earlier, slice, physical):
             continue
         step = earlier.verdict.step if earlier.verdict else None
         if step == (verdict.step if verdict else None):
@@ -75,7 +63,7 @@ def is_maths(job: Job, verdict: Verdict | None, physical: Sequence[str]) -> str:
 def evidence_text(job: Job, verdict: Verdict | None) -> str:
     """Return the known facts about numbers of an unknown source, in one line. The newest attempt has just ended with
     this verdict."""
-    verdicts = [*(a.verdict for a in _unexplained(job)), verdict]
+    verdicts = [*(a.verdict for a in unexplained(job)), verdict]
     steps = list(dict.fromkeys(str(v.step) for v in verdicts if v and v.step is not None))
     at = f" at step{'s' if len(steps) > 1 else ''} {', '.join(steps)}" if steps else ""
     tries = len(verdicts)
@@ -93,21 +81,7 @@ def discards(job: Job, slice: str) -> bool:
     return bool(attempts and attempts[-1].verdict)
 
 
-def accusations(job: Job, physical: Sequence[str]) -> list[Accusation]:
-    """Return the accusations against machines that follow from the record. `physical`: the machines of the newest
-    attempt; by default those in its record. Machines without a name are not accused."""
-    newest = job.attempt
-    if newest is None:
-        return []
-    physical = physical if any(physical) else newest.physical
-    named = [_named(job, a) for a in job.attempts if a.cause is Cause.BAD_HOST]
-    for earlier in _unexplained(job):
-        if passed(newest, earlier.verdict) and _elsewhere(earlier, newest.slice, physical):
-            named.append(_one_of(job, earlier))
-    return [a for a in named if a.physicals]
-
-
-def _unexplained(job: Job) -> list[Attempt]:
+def unexplained(job: Job) -> list[Attempt]:
     """Return the attempts with numbers that were not finite and whose step was not replayed."""
     return [
         a
@@ -116,7 +90,7 @@ def _unexplained(job: Job) -> list[Attempt]:
     ]
 
 
-def _elsewhere(earlier: Attempt, slice: str, physical: Sequence[str]) -> bool:
+def elsewhere(earlier: Attempt, slice: str, physical: Sequence[str]) -> bool:
     """Return whether the attempt ran on none of these machines. If no machine of both is known, another slice counts as
     other machines."""
     before, now = ({p for p in machines if p} for machines in (earlier.physical, physical))
@@ -135,30 +109,3 @@ def passed(newest: Attempt, verdict: Verdict | None) -> bool:
         return False
     made = good_step(progress)
     return step is not None and made is not None and made > step
-
-
-def _named(job: Job, attempt: Attempt) -> Accusation:
-    verdict = attempt.verdict
-    host = verdict.host if verdict and verdict.host is not None else attempt.host
-    has_name = host is not None and host < len(attempt.physical)
-    machine = (attempt.physical[host],) if has_name and host is not None else ()
-    text = verdict.text if verdict and verdict.text else "its TPU does not work"
-    return _accusation(job, attempt, machine, NAMED, text)
-
-
-def _one_of(job: Job, attempt: Attempt) -> Accusation:
-    machines = [p for p in attempt.physical if p]
-    step = attempt.verdict.step if attempt.verdict else None
-    at = "" if step is None else f" at step {step}"
-    text = f"not finite{at}; the step passed on other hardware"
-    weight = NAMED if len(machines) == 1 else ONE_OF_SEVERAL
-    return _accusation(job, attempt, machines, weight, text)
-
-
-def _accusation(
-    job: Job, attempt: Attempt, machines: Sequence[str], weight: float, text: str
-) -> Accusation:
-    zone = next((s.zone for s in job.slices if s.name == attempt.slice), "")
-    reason = f"job {job.id} attempt {attempt.number}: {text}"[:200]
-    operation = f"{job.id}:{attempt.number}"
-    return Accusation(tuple(m for m in machines if m), zone, weight, reason, operation)

@@ -6,6 +6,7 @@ from tpujob.domain.failures.evidence import ending, proof
 from tpujob.domain.failures.nonfinite import not_kept, reported_loss
 from tpujob.domain.model import Cause, End, Outcome, Progress, Proof
 from tpujob.domain.observations import HostReport
+from tpujob.domain.progress import common_checkpoint
 from tpujob.protocol import MAINTENANCE
 from workloads.contract import DONE, Exit
 
@@ -43,11 +44,14 @@ def saved_words(reports: Sequence[HostReport]) -> str:
     saved = [p.checkpoint for p in steps if p.checkpoint is not None]
     by_itself = any(r.exit_code in (Exit.DONE, Exit.INTERRUPTED) for r in reports)
     began = [] if by_itself else [p.resumed_from for p in steps if p.resumed_from is not None]
-    newest = max(saved or began, default=None)
     loss = reported_loss(reports)
     if loss:
-        good = [step for step in saved or began if loss.since is None or step < loss.since]
-        return not_kept(loss, max(p.step or 0 for p in steps), max(good, default=None))
+        newest = common_checkpoint(reports, loss.since) if saved else max(began, default=None)
+        is_good = newest is not None and (loss.since is None or newest < loss.since)
+        return not_kept(loss, max(p.step or 0 for p in steps), newest if is_good else None)
+    if by_itself and saved and min(saved) != max(saved):
+        return f"the hosts saved different steps, {min(saved)} to {max(saved)}"
+    newest = common_checkpoint(reports) if saved else min(began, default=None)
     if newest is None:
         return ""
     reached = max(p.step or 0 for p in steps)

@@ -14,8 +14,7 @@ class RetryPolicy:
     """The rule for one cause."""
 
     budget: str  #: the counter in `Job.spent`; empty: the cause is never retried
-    limit: str = ""  #: the field of `recovery:` that limits the retries; empty: `most_often` does
-    most_often: int | None = None  #: a limit that is the same for all jobs; None: no limit
+    limit: str = ""  #: the field of `recovery:` that limits the retries; empty: no limit
     first: float = 0.0  #: seconds before the first retry; doubled each time
     most: float = 0.0  #: maximum of these seconds, before jitter
     same_slice: bool = False  #: the slice is not the cause: the program starts again on it
@@ -31,7 +30,7 @@ KILLS, SOON = 4, 900.0
 
 _PREEMPTED = RetryPolicy("preemptions", "preemptions", first=1, most=60)
 _FAILED = RetryPolicy("failures", "failures", first=5, most=1200, same_slice=True)
-_MEMORY = RetryPolicy("memory", most_often=1, first=5, most=5, same_slice=True)
+_MEMORY = RetryPolicy("memory", "memory", first=5, most=5, same_slice=True)
 _NEVER = RetryPolicy("")
 
 POLICIES: Mapping[Cause, RetryPolicy] = {
@@ -42,16 +41,19 @@ POLICIES: Mapping[Cause, RetryPolicy] = {
     Cause.QUOTA: RetryPolicy("quota", first=60, most=900),
     Cause.CRASH: _FAILED,
     Cause.SETUP: _FAILED,
+    Cause.RESTART: RetryPolicy("restarts", "restarts", first=1, most=60, same_slice=True),
     Cause.HANG: RetryPolicy("hangs", "hangs", first=5, most=300, same_slice=True),
     Cause.OOM_HOST: _MEMORY,
     Cause.OOM_HBM: _MEMORY,
-    Cause.TPU_BUSY: RetryPolicy("busy", most_often=3, first=5, most=60),
-    Cause.BAD_HOST: RetryPolicy("bad_hosts", most_often=10, first=1, most=60, bad_slice=True),
-    Cause.PREFLIGHT: RetryPolicy("preflights", most_often=5, first=5, most=300, bad_slice=True),
+    Cause.TPU_BUSY: RetryPolicy("busy", "busy", first=5, most=60),
+    Cause.BAD_HOST: RetryPolicy("bad_hosts", "bad_hosts", first=1, most=60, bad_slice=True),
+    Cause.PREFLIGHT: RetryPolicy("preflights", "preflights", first=5, most=300, bad_slice=True),
     Cause.NONFINITE: RetryPolicy("nonfinite", "nonfinite", first=1, most=60, bad_slice=True),
     Cause.PERMISSION: _NEVER,
+    Cause.OUTPUTS: _NEVER,  # a retry would repeat a finished program
     Cause.BAD_SPEC: _NEVER,
     Cause.BUDGET: _NEVER,
+    Cause.TIME_LIMIT: _NEVER,
     Cause.CANCELLED: _NEVER,
     Cause.DEPENDENCY: _NEVER,
 }
@@ -59,13 +61,13 @@ POLICIES: Mapping[Cause, RetryPolicy] = {
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A retry after `delay` seconds, which uses one of `budget`."""
+    """A retry after `delay` seconds, which uses one of `budget`; empty: it uses none."""
 
     budget: str
     delay: float
     same_slice: bool
     bad_slice: bool
-    left: int | None  #: number of further retries of the budget; None: no limit
+    left: int | None  #: number of further retries of the budget; None: no limit, or no budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +75,13 @@ class GiveUp:
     why: str
 
 
-def after(job: Job, cause: Cause, *, late: bool = False) -> Again | GiveUp:
+def after(job: Job, cause: Cause, late: bool = False, advanced: bool = False) -> Again | GiveUp:
     """Return what follows an end with `cause`, given the used budgets. `late`: a time limit passed, for which the slice
-    is blamed only if the check fails on it a second time."""
+    is blamed only if the check fails on it a second time. `advanced`: the attempt got further than all before it, so
+    that a restart which the program asked for is free."""
     policy = POLICIES[cause]
+    if cause is Cause.RESTART and advanced:
+        return Again("", policy.first, same_slice=True, bad_slice=False, left=None)
     if late and policy.bad_slice and not _failed_here_before(job, cause):
         policy = replace(policy, same_slice=True, bad_slice=False)
     if not policy.budget:
@@ -115,6 +120,16 @@ def kills_hosts(job: Job, now: float) -> str:
     )
 
 
+#: seconds that no delay between two retries exceeds, waits for the answer of another job's request included
+LONGEST = 1800.0
+
+
+def due_at(stored: float, now: float, longest: float = LONGEST) -> float:
+    """Return when something is due that was put off by at most `longest` seconds: at the stored time; now, if that time
+    can only come from a clock that was ahead and is corrected since."""
+    return now if stored - now > longest else stored
+
+
 def backoff(policy: RetryPolicy, used: int, *, seed: str) -> float:
     """Return the seconds before a retry: `first`, doubled for each used one up to `most`, with up to a quarter more or
     less. The jitter is a function of the seed."""
@@ -124,12 +139,10 @@ def backoff(policy: RetryPolicy, used: int, *, seed: str) -> float:
 
 def limit_of(policy: RetryPolicy, recovery: Recovery) -> int | None:
     """Return how often the cause may be retried; None: without limit."""
-    return getattr(recovery, policy.limit) if policy.limit else policy.most_often
+    return getattr(recovery, policy.limit) if policy.limit else None
 
 
 def _used_up(policy: RetryPolicy, limit: int) -> str:
-    if not policy.limit:
-        return f"retried {'once' if limit == 1 else f'{limit} times'}, the maximum"
     if not limit:
         return f"no retry is allowed (`recovery.{policy.limit}` is 0)"
     retries = "1 retry" if limit == 1 else f"{limit} retries"

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tpujob.domain.failures.evidence import proof
 from tpujob.domain.model import Cause, End, Outcome, Proof
-from tpujob.domain.observations import HostReport, Silence
+from tpujob.domain.observations import HostReport, OutputLine, Silence
 from tpujob.domain.text import duration, list_hosts
 from tpujob.protocol import Phase, StallRule
 from tpujob.protocol.limits import LEFT_BEHIND
@@ -22,6 +22,9 @@ ON_THE_WAY = frozenset({Phase.FETCHING, Phase.SETUP, Phase.CLEARING, Phase.PREFL
 LOOKS = 5
 #: minimum seconds allowed until the first step: compiling may take long
 FIRST_STEP = 30 * 60.0
+#: seconds without a report after which a host is asked over SSH; after another host's program has failed, they suffice
+#: in place of QUIET
+LATELY = 75.0
 #: lost contact: no report of a host for QUIET seconds, and no answer to PROBES over SSH in UNREACHABLE seconds
 QUIET, UNREACHABLE, PROBES = 150.0, 60.0, 3
 #: seconds without a report after which a host that answers over SSH counts as without its agent. The limit is long:
@@ -103,18 +106,21 @@ def silent(
     *,
     disturbed: bool = False,
     abandoned: Collection[int] = (),
+    failed: bool = False,
 ) -> End | None:
     """Return the end of an attempt with a host that has stopped reporting. Two signals are needed: no report, and no
     answer over SSH. A host that answers SSH has lost its agent, and the slice is not to blame. `every`: seconds between
     two reports. `disturbed`: others write where hosts report, so that the silence of a host that answers SSH proves
-    nothing. `abandoned`: silent hosts whose agents are known to be gone."""
+    nothing. `abandoned`: silent hosts whose agents are known to be gone. `failed`: another host's program
+    has failed, as it does when its peer is lost."""
     short = pace(every)
+    patience = LATELY if failed else QUIET
     for report in (r for r in reports if r.phase != Phase.EXITED):
         quiet = proof(report.host, f"has not reported for {duration(report.age)}")
         if report.host in abandoned:  # no more reports can come
             message = f"host {report.host} {quiet.text}: something has killed its agent"
             return End(Outcome.FAILED, Cause.CRASH, report.host, message, (quiet,))
-        if report.age <= QUIET * short:
+        if report.age <= patience * short:
             continue
         dead = unreachable.get(report.host)
         if dead and dead.seconds >= UNREACHABLE * short and dead.probes >= PROBES:
@@ -148,15 +154,15 @@ def odd_one(reports: Sequence[HostReport]) -> tuple[int | None, str]:
     return None, ""
 
 
-def _shape(lines: Sequence[str]) -> str:
+def _shape(lines: Sequence[OutputLine]) -> str:
     """Return a stack without the parts that differ from host to host: numbers, addresses."""
-    return "\n".join(re.sub(r"0x[0-9a-f]+|\d+", "#", line.strip()) for line in lines)
+    return "\n".join(re.sub(r"0x[0-9a-f]+|\d+", "#", line.text.strip()) for line in lines)
 
 
 def _stacks(reports: Sequence[HostReport], odd: int | None) -> tuple[Proof, ...]:
     """Return the first lines of each host's stacks, the odd host's first."""
     ordered = sorted(reports, key=lambda r: (r.host != odd, r.host))
-    lines = [proof(r.host, line) for r in ordered for line in r.evidence[:6]]
+    lines = [proof(r.host, line.text) for r in ordered for line in r.evidence[:6]]
     return tuple(lines[:12])
 
 

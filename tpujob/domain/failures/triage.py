@@ -8,15 +8,18 @@ from collections.abc import Mapping, Sequence
 
 from tpujob.domain.failures import preemption_notice
 from tpujob.domain.failures.evidence import (
-    ECHO,
+    STOPPED,
     code_of,
     ending,
     error_class,
+    is_echo,
     last_error,
+    last_line,
     proofs,
+    shorten,
     sign_of,
 )
-from tpujob.domain.model import Cause, End, Outcome, Verdict
+from tpujob.domain.model import Cause, End, Outcome, Proof, Verdict
 from tpujob.domain.observations import HostReport
 from tpujob.protocol import Phase
 from workloads.contract import Exit
@@ -38,12 +41,14 @@ CODES: Mapping[int, tuple[Outcome, Cause, str]] = {
     ),
     Exit.INTERRUPTED: (
         Outcome.INTERRUPTED,
-        Cause.PREEMPTED,
-        "asked to stop; the checkpoint is committed",
+        Cause.RESTART,
+        "the program asked to be started again",
     ),
     Exit.CONFIG: (Outcome.FAILED, Cause.BAD_SPEC, "the program refused its configuration"),
 }
 
+#: rank of an end that another host, or the loss of the slice, may have caused
+ECHOED = 2
 #: ends that another host may have caused: a peer died, aborted, killed, terminated
 CASCADE = frozenset({int(Exit.PEER), 134, 137, 143, -6, -9, -15})
 
@@ -56,17 +61,33 @@ def ended(reports: Sequence[HostReport], hosts: int) -> End | None:
         if len(done) == hosts:
             return _done(reports, hosts)
         return None
-    # at once: the other hosts only wait for a host that failed before its program, or may save wrong numbers; a late
-    # host is no such case, as another one may report the reason
-    early = any(
+    if len(done) < hosts and max(r.age for r in bad) < SETTLE and not _is_early(bad):
+        return None
+    return _blame(bad, reports)
+
+
+def judged_for(reports: Sequence[HostReport]) -> float | None:
+    """Return the seconds for which the first bad end of a host could be judged: all of its age, or what exceeds SETTLE.
+    None: no host ended badly."""
+    bad = _bad(reports)
+    age = max((r.age for r in bad), default=None)
+    return age if age is None or _is_early(bad) else max(0.0, age - SETTLE)
+
+
+def only_echoes(reports: Sequence[HostReport]) -> bool:
+    """Return whether no host ended by itself: each that ended badly was stopped, or had lost another host."""
+    return all(_rank(r) == ECHOED for r in _bad(reports))
+
+
+def _is_early(bad: Sequence[HostReport]) -> bool:
+    """Return whether an end is judged at once: the other hosts only wait for a host that failed before its program, or
+    may save wrong numbers. A late host is no such case, as another one may report the reason."""
+    return any(
         r.unreached
         or r.error_cause is Cause.NONFINITE
         or (r.error_cause is Cause.PREFLIGHT and not r.late)
         for r in bad
     )
-    if len(done) < hosts and max(r.age for r in bad) < SETTLE and not early:
-        return None
-    return _blame(bad, reports)
 
 
 def succeeded(reports: Sequence[HostReport], hosts: int) -> End | None:
@@ -78,12 +99,19 @@ def succeeded(reports: Sequence[HostReport], hosts: int) -> End | None:
     stopped = any(r.signalled or r.notice for r in done)
     if stopped and not any(preemption_notice.complete(r.progress) for r in done):
         return None
-    return _success(hosts)
+    return _success(reports, hosts)
 
 
-def _success(hosts: int) -> End:
+def _success(reports: Sequence[HostReport], hosts: int) -> End:
     where = "the only host" if hosts == 1 else f"all {hosts} hosts"
-    return End(Outcome.SUCCEEDED, None, None, f"exit code 0 on {where}")
+    message = f"exit code 0 on {where}"
+    doubtful = next((r for r in sorted(reports, key=lambda r: r.host) if r.last_error), None)
+    if doubtful is None:
+        return End(Outcome.SUCCEEDED, None, None, message)
+    whose = "" if hosts == 1 else f" of host {doubtful.host}"
+    text = f"{message}, but the last lines{whose} have an error"
+    detail, error = f"{text}: {doubtful.last_error}", Proof(doubtful.host, doubtful.last_error)
+    return End(Outcome.SUCCEEDED, None, None, text, detail=detail, last_error=error)
 
 
 def _done(reports: Sequence[HostReport], hosts: int) -> End:
@@ -92,7 +120,7 @@ def _done(reports: Sequence[HostReport], hosts: int) -> End:
         preemption_notice.complete(r.progress) for r in reports
     ):
         return preemption_notice.interrupted(reports, preemption_notice.stopped(0))
-    return _success(hosts)
+    return _success(reports, hosts)
 
 
 def witnesses(reports: Sequence[HostReport]) -> list[HostReport]:
@@ -128,7 +156,8 @@ def _blame(bad: Sequence[HostReport], reports: Sequence[HostReport]) -> End:
             late=first.late,
             detail=f"host {first.host}: {first.error}",
         )
-    if preemption_notice.notice_of(reports) and (code in CASCADE or code == Exit.INTERRUPTED):
+    stops = code in CASCADE or code == Exit.INTERRUPTED or is_echo(first.evidence)
+    if preemption_notice.notice_of(reports) and stops:
         plain = "saved" if code == Exit.INTERRUPTED else preemption_notice.stopped(code)
         return preemption_notice.interrupted(reports, plain)
     if code in CODES:
@@ -162,24 +191,30 @@ def _verdict(ordered: Sequence[HostReport]) -> Verdict | None:
 
 
 def _explain(ordered: Sequence[HostReport]) -> End:
-    """Return the end of a program that its exit code does not explain. The line that explains it may be on any host."""
+    """Return the end of a program that its exit code does not explain. The line that explains it may be on any host;
+    one that only waited for another host explains nothing if that host ended by itself."""
+    first = ordered[0]
     for report in ordered:
-        match = None if report.error_cause or code_of(report) in CODES else sign_of(report.evidence)
+        waited = report is not first and is_echo(report.evidence)
+        judged = report.error_cause or code_of(report) in CODES or waited
+        match = None if judged else sign_of(report)
         if match:
             sign, lines = match
             code = ending(code_of(report))
             message, detail = f"host {report.host}: {sign.words} ({code})", ""
-            if sign.cause is Cause.SETUP:  # the line names what is missing
-                detail = f"{lines[-1][:100]}; {sign.words} (host {report.host}: {code})"
+            if lines:  # the line names what is missing, or how much memory
+                line = lines[-1 if sign.cause is Cause.PERMISSION else 0]
+                detail = f"{shorten(line)}; {sign.words} (host {report.host}: {code})"
             proof = proofs(report, lines, ordered)
             return End(Outcome.FAILED, sign.cause, report.host, message, proof, detail=detail)
-    first = ordered[0]
     message, detail = f"host {first.host}: {ending(code_of(first))}", ""
     error = last_error(first.evidence)
     if error:
-        detail = f"{error[:100]} ({message})"
+        detail = f"{shorten(error)} ({message})"
         named = error_class(error)
         message = f"{named} ({message})" if named else message
+    elif line := last_line(first.evidence):
+        detail = f"{message}: {shorten(line)}"
     proof = proofs(first, (), ordered)
     return End(Outcome.FAILED, Cause.CRASH, first.host, message, proof, detail=detail)
 
@@ -200,12 +235,9 @@ def _rank(report: HostReport) -> int:
     if code in CODES:
         return 0
     if report.notice and code in CASCADE:  # killed after a notice: its lines prove nothing
-        return 2
-    if sign_of(report.evidence):
-        return 0
-    return 2 if code in CASCADE or _is_echo(report.evidence) else 0
-
-
-def _is_echo(lines: Sequence[str]) -> bool:
-    error = last_error(lines)
-    return any(ECHO.search(line) for line in ([error] if error else lines))
+        return ECHOED
+    if is_echo(report.evidence):
+        return ECHOED
+    error = last_error(report.evidence)
+    failed = sign_of(report) or (error and not STOPPED.search(error))
+    return ECHOED if code in CASCADE and not failed else 0

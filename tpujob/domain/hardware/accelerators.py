@@ -173,6 +173,21 @@ def generation(name: str) -> Generation | None:
     )  # fmt: skip
 
 
+def has_one_host_quota(type: str) -> bool:
+    """Return whether a slice of the type counts against the quota that its generation has for slices of one host. That
+    v5e slices of one host count as serving is inferred (live: usage-held)."""
+    facts = find(type)
+    row = generation(facts.generation)
+    return row is not None and bool(row.one_host_quota) and facts.hosts == 1
+
+
+def chips_of_quota(type: str, amount: int) -> int:
+    """Return the chips that an amount of quota of the type's generation allows. Where the unit is unknown (v4, v5p),
+    the amount is taken as cores, which allow fewer chips."""
+    row = generation(find(type).generation)
+    return amount // row.cores_per_chip if row and row.suffix_counts_cores else amount
+
+
 def in_table(type: str, zone: str) -> bool:
     """Return whether the tables have the type in the zone."""
     return find(type).known and zone in zones(type)

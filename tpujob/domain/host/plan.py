@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.failures import stall
@@ -26,15 +26,22 @@ MEGASCALE_PORT = 8080
 LOG_BYTES = 256 * 1024 * 1024
 
 
-def plans(job: Job, *, report_every: float = 15.0, avoid: Collection[str] = ()) -> list[HostPlan]:
-    """Return the newest attempt's plan for each host of the serving slice. `avoid`: forbidden physical machines."""
+def plans(
+    job: Job, *, report_every: float = 15.0, avoid: Mapping[str, str] | None = None
+) -> list[HostPlan]:
+    """Return the newest attempt's plan for each host of the serving slice. `avoid`: physical machines
+    on which it must not run, each with the reason."""
     endpoints = sorted(_serving(job).endpoints, key=lambda e: e.host)
     hosts = [endpoint.host for endpoint in endpoints]
     return [HostPlan(n, _plan(job, endpoints, n, report_every, avoid)) for n in hosts]
 
 
 def _plan(
-    job: Job, endpoints: Sequence[Endpoint], host: int, report_every: float, avoid: Collection[str]
+    job: Job,
+    endpoints: Sequence[Endpoint],
+    host: int,
+    report_every: float,
+    avoid: Mapping[str, str] | None,
 ) -> Plan:
     spec, slice, context = job.spec, _serving(job), _context(job, host, endpoints)
     return {
@@ -52,6 +59,7 @@ def _plan(
             **_megascale(context),
             **data.variables(job),
             **group_variables(job),
+            **code_variables(job),
         },
         "context": {
             name: getattr(context, name)
@@ -69,13 +77,14 @@ def _plan(
         },
         "stall": stall.rule(spec.recovery.stall),
         "nonfinite_steps": spec.recovery.nonfinite_steps,
-        "avoid": sorted(avoid),
+        "avoid": dict(avoid or {}),
         "preflight": _preflight(job, endpoints, spec) if spec.preflight else None,
         "environment": environment_order(spec),
         "mounts": [*map(mount_order, spec.mounts), *data.data_mounts(job)],
         "stage": data.stage_orders(job),
         "folders": data.folders(job),
-        "outputs": list(spec.outputs),
+        "outputs": [o.folder for o in spec.outputs if o.source in (None, host)],
+        "shared_outputs": [o.folder for o in spec.outputs if o.source is not None],
         "created_at": float(job.created_at),
         "type": slice.type,
         "shared": f"{paths.owner_folder(slice.bucket or job.bucket, job.folder)}/cache",
@@ -89,6 +98,13 @@ def group_variables(job: Job) -> dict[str, str]:
         return {}
     params = {f"TPUJOB_PARAM_{name.upper()}": value for name, value in job.params.items()}
     return {"TPUJOB_INDEX": str(job.index), "TPUJOB_COUNT": str(job.group_size), **params}
+
+
+def code_variables(job: Job) -> dict[str, str]:
+    """Return the variables that name the commit of the code, and whether its files differ from it."""
+    if job.code is None:
+        return {}
+    return {"TPUJOB_COMMIT": job.code.commit, "TPUJOB_DIRTY": str(int(job.code.dirty))}
 
 
 def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> ProgramContext:
@@ -149,7 +165,7 @@ def command_line(spec: JobSpec) -> str:
 def _argv(spec: JobSpec) -> list[str]:
     """Return the program as a list of arguments, so that no user's text becomes part of another argument."""
     if spec.run.command is not None:
-        return ["bash", "-c", spec.run.command]
+        return ["bash", "-o", "pipefail", "-c", spec.run.command]
     return ["python3", "-m", f"workloads.{spec.run.workload}", *options(spec)]
 
 

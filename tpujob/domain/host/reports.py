@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Protocol, cast, get_args
 
 from tpujob.domain.model import Cause, Job, NonfiniteLoss, Progress, Unreached, Verdict
-from tpujob.domain.observations import HostReport, Maintenance
+from tpujob.domain.observations import HostOutputs, HostReport, Maintenance, OutputLine
 from tpujob.domain.text import clean, one_line, seconds
 from tpujob.protocol import (
     NONFINITE_LOSSES,
@@ -19,10 +19,10 @@ from tpujob.protocol import (
     ReportDocument,
     VerdictDocument,
     limits,
-    old_slice_report,
     paths,
     signing,
 )
+from tpujob.protocol.limits import MAX_CHECKPOINTS, MAX_EMPTY
 from workloads.contract import Blame
 
 #: a phase or notice that may require a decision, or the phases or notices of all hosts in an object of an old agent
@@ -33,6 +33,9 @@ _TURNS = re.compile(
 
 #: the `proven` of a report from an object with the reports of many hosts, whose body is signed itself
 OF_SLICE = "slice"
+
+#: the values of `EvidenceLine.part`
+PARTS = frozenset({"frame", "error", "more", "cause"})
 
 _YEAR_9999 = 253_370_764_800
 
@@ -120,15 +123,19 @@ def _report(host: int, document: ReportDocument) -> HostReport | None:
         # an agent that does not report it may have stopped its program
         signalled=document.get("signalled") is not False,
         ran=number(document.get("ran")),
+        kernel_kills=_whole(document.get("kernel_kills")) or 0,
         notice=notice if notice in NOTICES else "",
         maintenance=_maintenance(document.get("maintenance")),
         saved_in=number(document.get("saved_in")),
         progress=_progress(document),
+        checkpoints=_steps(document.get("checkpoints")),
+        outputs=_outputs(document.get("outputs")),
         idle=number(document.get("idle")),
         looks=_whole(document.get("looks")) or 0,
         verdict=_verdict(document.get("verdict")),
         physical=_text(document.get("physical")),
         versions=_versions(document.get("versions")),
+        last_error=_text(document.get("last_error")),
         seq=_whole(document.get("seq")) or 0,
         proven=_text(document.get("evidence")),
     )
@@ -176,7 +183,26 @@ def _maintenance(value: object) -> Maintenance | None:
     )
 
 
-def read_evidence(body: bytes, signed: str = "") -> tuple[str, ...]:
+def _outputs(value: object) -> HostOutputs | None:
+    document = _mapping(value)
+    if not document:
+        return None
+    folders = document.get("empty")
+    names = cast(list[object], folders if isinstance(folders, list) else [])
+    return HostOutputs(
+        restored=max(0, _whole(document.get("restored")) or 0),
+        left_out=max(0, _whole(document.get("left_out")) or 0),
+        empty=tuple(filter(None, map(_text, names[:MAX_EMPTY]))),
+    )
+
+
+def _steps(value: object) -> tuple[int, ...]:
+    listed = cast(list[object], value if isinstance(value, list) else [])
+    steps = (_whole(step) for step in listed[-MAX_CHECKPOINTS:])
+    return tuple(step for step in steps if step is not None)
+
+
+def read_evidence(body: bytes, signed: str = "") -> tuple[OutputLine, ...]:
     """Return the last lines of a failed program from a report's body; empty: none, or their hash is not `signed`."""
     first = body[: limits.MAX_EVIDENCE_READ].partition(b"\n")[0]
     if signed and signing.digest(first) != signed:
@@ -184,20 +210,24 @@ def read_evidence(body: bytes, signed: str = "") -> tuple[str, ...]:
     text = first.decode("utf-8", "replace")
     value = _loads(text).get("lines")
     lines = cast(list[object], value) if isinstance(value, list) else []
-    texts = [clean(line[: limits.MAX_TEXT]).rstrip() for line in lines if isinstance(line, str)]
-    return tuple(line for line in texts if line)[-limits.MAX_EVIDENCE_LINES_READ :]
+    read = [_output_line(_mapping(line)) for line in lines[-limits.MAX_EVIDENCE_LINES_READ :]]
+    return tuple(line for line in read if line.text)
 
 
-def evidence_of(report: HostReport, body: bytes, key: str) -> tuple[str, ...]:
+def _output_line(document: Mapping[str, object]) -> OutputLine:
+    text, part = document.get("text"), document.get("part")
+    return OutputLine(
+        text=clean(text[: limits.MAX_TEXT]).rstrip() if isinstance(text, str) else "",
+        ago=number(document.get("ago")) or 0.0,
+        later=_whole(document.get("later")) or 0,
+        stepped=document.get("stepped") is True,
+        part=part if isinstance(part, str) and part in PARTS else "",
+    )
+
+
+def evidence_of(report: HostReport, body: bytes) -> tuple[OutputLine, ...]:
     """Return a host's lines from the body of the object with its report; empty: there are none, or only older ones."""
-    if report.proven != OF_SLICE:
-        return read_evidence(body, report.proven)
-    content = old_slice_report.read_slice_report(body, key)
-    for section in content.reports if content else ():
-        seq = _whole(section.document.get("seq")) or 0
-        if section.host == report.host and seq >= report.seq:
-            return read_evidence(section.evidence)
-    return ()
+    return () if report.proven == OF_SLICE else read_evidence(body, report.proven)
 
 
 def _progress(document: ReportDocument) -> Progress:

@@ -72,11 +72,12 @@ def account(job: Job, now: float, granted: Collection[str] = ()) -> Account | No
 
 
 def paid_slices(job: Job, granted: Collection[str]) -> list[Slice]:
-    """Return the slices that the job pays for: no grant covers them, and they were not free when they ended."""
+    """Return the slices that the job pays for, up to what is certain: no grant covers them, and they were not free when
+    they ended."""
     return [
-        slice
+        ledger.certain(slice)
         for slice in job.slices
-        if slice.name not in granted and (slice.gone_at is None or not ledger.free(job, slice))
+        if slice.name not in granted and (slice.gone_at is None or not ledger.free(slice))
     ]
 
 

@@ -22,7 +22,7 @@ class TimePart(StrEnum):
 
     #: steps that count, or a program that reported no steps and succeeded
     PRODUCTIVE = "productive"
-    #: no slice is requested: backoff, or no slice may be requested yet; not billed
+    #: no slice is requested; not billed. Reports count the time after a refused request alone
     WAITING = "waiting"
     PROVISIONING = "provisioning"  #: a slice is requested and not ready; not billed
     PREPARING = "preparing"  #: from a ready slice until the program runs on every host; pauses between retries
@@ -77,6 +77,13 @@ def _spans_without_slice(job: Job, now: float) -> Iterator[Span]:
     yield Span(TimePart.WAITING, reached, moment(end))
 
 
+def waits_for_cloud(job: Job, span: Span) -> bool:
+    """Return whether the span without a slice follows a request that became none: another request is to come. What
+    a job waits for otherwise, such as other jobs, a person or a date, is no wait for the cloud."""
+    before = [s for s in job.slices if s.gone_at is not None and moment(s.gone_at) <= span.start]
+    return bool(before) and before[-1].ready_at is None
+
+
 # One slice -----------------------------------------------------------------------------------------------------------
 
 _Mark = tuple[int, TimePart]  #: the moment at which a part begins
@@ -90,7 +97,10 @@ def _spans_of_slice(
     yield Span(TimePart.PROVISIONING, moment(slice.requested_at), ready, slice)
     if slice.ready_at is None:
         return
-    marks: list[_Mark] = [(ready, TimePart.HELD)]  # of a job cancelled before its program ran
+    marks: list[_Mark] = [(ready, TimePart.PREPARING)]
+    if slice.certain_until is None or slice.certain_until > slice.ready_at:  # a poll saw it
+        seen_at = ready if slice.seen_at is None else moment(slice.seen_at)
+        marks.append((seen_at, TimePart.HELD))  # of a job cancelled before its program ran
     for attempt in attempts:
         next_part = _part_after(attempt, last=attempt is attempts[-1])
         marks += _marks_of_attempt(attempt, kept_steps, gone, next_part)
@@ -200,7 +210,7 @@ def timeline(job: Job, now: float, done: Progress | None = None) -> list[Stretch
     attempts: dict[str, list[Attempt]] = {}
     for attempt in job.attempts:
         attempts.setdefault(attempt.slice, []).append(attempt)
-    free = {s.name for s in job.slices if ledger.free(job, s)}
+    free = {s.name for s in job.slices if ledger.free(s)}
     stretches: list[Stretch] = []
     in_order = sorted(spans(job, now), key=lambda s: (s.start, s.part is TimePart.CONDEMNED, s.end))
     for span in in_order:

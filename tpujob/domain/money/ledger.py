@@ -1,8 +1,9 @@
-"""The ledger: the past cost of slices, from first observed ready to confirmed gone, at each slice's own rate. Pure.
+"""The ledger: the past cost of slices, from ready to confirmed gone, at each slice's own rate. Pure.
 
 The rate is stored with the request of the slice; a later price list changes no amount here. Amounts are list prices in
 whole micro-dollars. Documented: a ready slice is billed by the second, and a slice preempted in its first minute is
-free. Assumed, to be careful: billing ends when the slice is gone, not when its deletion is requested.
+free. Assumed, to be careful: billing ends when the slice is gone, not when its deletion is requested. What no poll saw
+(`Slice.certain_until`) counts in reports, which say so, and in no budget: a guess ends no job.
 
 A grant pays for slices of one generation, zone and pricing, up to a number of chips at a time. Everything else is
 billed: disks, storage and traffic always. A job has the grants of its context at its submission.
@@ -12,11 +13,12 @@ import heapq
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Protocol
 
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.model import Cause, Grant, Job, Slice
+from tpujob.domain.model import Grant, Job, Slice
 
 US = 1_000_000  #: microseconds in a second, and micro-dollars in a dollar
 HOUR = 3600 * US
@@ -33,15 +35,19 @@ def rate(slice: Slice) -> int | None:
     return None if slice.usd_per_hour is None else round(slice.usd_per_hour * US)
 
 
-def free(job: Job, slice: Slice) -> bool:
-    """Return whether the slice is free: spot, and seen preempted, suspending or missing in its first minute."""
-    if slice.ready_at is None or slice.pricing != "spot" or slice.epoch:
+def free(slice: Slice) -> bool:
+    """Return whether the slice is free: spot, and reported as preempted by the cloud in its first minute."""
+    if slice.ready_at is None or slice.preempted_at is None:
+        return False
+    if slice.pricing != "spot" or slice.epoch:
         return False  # a slice with an epoch was ready before, for another job
-    ended = [
-        a.ended_at for a in job.attempts if a.slice == slice.name and a.cause is Cause.PREEMPTED
-    ]
-    seen = [at for at in (*ended, slice.missing_since, slice.suspending_since) if at is not None]
-    return bool(seen) and min(seen) - slice.ready_at < FREE_MINUTE
+    return slice.preempted_at - slice.ready_at < FREE_MINUTE
+
+
+def certain(slice: Slice) -> Slice:
+    """Return the slice with the end of its billed time at the last moment that is certain, if it is gone."""
+    end = slice.gone_at if slice.certain_until is None else slice.certain_until
+    return slice if slice.gone_at is None else replace(slice, gone_at=end)
 
 
 def accrued(rate: int, time: int) -> int:
@@ -82,7 +88,7 @@ def usd_of_job(job: Job, now: float) -> float | None:
     """Return the cost of all slices of the job up to `now` in US dollars; None: one is billed at an unknown price."""
     total = 0
     for slice in job.slices:
-        micros = 0 if free(job, slice) else micros_of_slice(slice, now)
+        micros = 0 if free(slice) else micros_of_slice(slice, now)
         if micros is None:
             return None
         total += micros

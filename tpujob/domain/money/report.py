@@ -43,7 +43,9 @@ class Row:
     billed: int = 0  #: chip-microseconds from ready to gone
     unpriced: int = 0  #: the part of `billed` without a known price
     list: int = 0  #: micro-dollars by list price, as far as prices are known
-    unsure: int = 0  #: the part of `list` for slices that are missing and not confirmed gone
+    unsure: int = (
+        0  #: the part of `list` for slices that are missing, or were lost while no poll saw them
+    )
     granted: int = 0  #: micro-dollars of slices that a grant pays for
 
     @property
@@ -56,11 +58,15 @@ class Row:
         return sum(share.chip_time for share in self.parts.values())
 
     @property
+    def waited(self) -> int:
+        """The chip-microseconds of waiting for the cloud, which are not billed."""
+        return self.chip_time - self.billed
+
+    @property
     def goodput(self) -> float | None:
-        """The productive share of all chip-time, waiting included, from 0 to 1; None: no time has passed."""
-        whole = self.chip_time
+        """The productive share of the billed chip-time, from 0 to 1; None: nothing was billed."""
         good = self.parts.get(TimePart.PRODUCTIVE, CostShare()).chip_time
-        return good / whole if whole else None
+        return good / self.billed if self.billed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,11 @@ def report(
     """Return the report of these jobs up to `now`. `covered`: the slices that a grant pays for (`ledger.covered`)."""
     rows: dict[str, Row] = {}
     for job in jobs:
-        spans = goodput.spans(job, now)
+        spans = [
+            span
+            for span in goodput.spans(job, now)
+            if span.part is not TimePart.WAITING or goodput.waits_for_cloud(job, span)
+        ]
         if by == "day":
             spans = [piece for span in spans for piece in _by_day(span)]
         requested = accelerators.find(job.spec.tpu.types[0]).chips * job.tpu_slices
@@ -115,20 +125,22 @@ class _Rate(NamedTuple):
     micros: int | None = None  #: micro-dollars an hour
     granted: bool = False
     open: bool = False
-    missing: int | None = None  #: since when the slice may be gone
+    missing: int | None = None  #: since when the slice may be gone, or may have been
 
 
 def _rate(job: Job, slice: Slice, covered: Collection[ledger.Key]) -> _Rate:
     key = (job.id, slice.name)
     living = slice.gone_at is None
+    missing = slice.missing_since if living else None
+    lost_at = missing if slice.certain_until is None else slice.certain_until
     return _Rate(
         chips=ledger.chips(slice),
         key=key,
         ready=moment(slice.ready_at or 0.0),
-        micros=0 if ledger.free(job, slice) else ledger.rate(slice),
+        micros=0 if ledger.free(slice) else ledger.rate(slice),
         granted=key in covered,
         open=living,
-        missing=moment(slice.missing_since) if living and slice.missing_since is not None else None,
+        missing=None if lost_at is None else moment(lost_at),
     )
 
 

@@ -55,7 +55,7 @@ def estimate_run_time(
     spec: JobSpec, type: str, jobs: Iterable[Job], stated: StatedWork = StatedWork()
 ) -> RunTime:
     """Return the run time of the spec on slices of the type. Stated work counts first, then earlier runs of the same
-    program on as many slices of the type, then the steps at the pace of earlier runs."""
+    program on as many slices of the type, then the steps at their pace, then `time` of the job file."""
     if stated.hours is not None:
         return RunTime(stated.hours, "said", "as stated by --hours", work=stated.hours)
     steps = stated.steps if stated.steps is not None else steps_of_spec(spec)
@@ -65,7 +65,14 @@ def estimate_run_time(
         return RunTime(hours, "said", text, work=hours)
     similar = [job for job in jobs if _is_similar(job, spec, type)]
     whole = _of_whole_runs(similar, spec) if stated.steps is None else None
-    return whole or _by_steps(similar, steps) or UNKNOWN
+    return whole or _by_steps(similar, steps) or _by_file(spec) or UNKNOWN
+
+
+def _by_file(spec: JobSpec) -> RunTime | None:
+    if spec.time is None:
+        return None
+    hours = _hours(spec.time)
+    return RunTime(hours, "said", "as stated by `time` in the job file", work=hours)
 
 
 def steps_of_spec(spec: JobSpec) -> int | None:

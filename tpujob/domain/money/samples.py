@@ -47,10 +47,13 @@ class SliceSample(NamedTuple):
 
 
 def history(jobs: Iterable[Job], now: float) -> list[SliceSample]:
-    """Return the samples of the newest slices of these jobs."""
+    """Return the samples of the newest slices of these jobs, and of as many waits for a slice that did not come: many
+    of these hide no slice."""
     dated = [pair for job in jobs for pair in _dated_samples(job, now)]
-    newest = sorted(dated, key=itemgetter(0))[-NEWEST:]
-    return [sample for _, sample in newest]
+    dated.sort(key=itemgetter(0))
+    held = [pair for pair in dated if pair[1].life is not None][-NEWEST:]
+    waits = [pair for pair in dated if pair[1].life is None][-NEWEST:]
+    return [sample for _, sample in sorted([*held, *waits], key=itemgetter(0))]
 
 
 def program_of(spec: JobSpec) -> str:
@@ -66,7 +69,7 @@ def _dated_samples(job: Job, now: float) -> Iterator[tuple[float, SliceSample]]:
         rests = (r for r in job.rests if since <= r.start and r.end <= slice.requested_at)
         since = max([since, *(rest.end for rest in rests)])
         place = SamplePlace(slice.type, slice.zone, slice.pricing, slice.tpu_slices)
-        if slice.ready_at is None:
+        if slice.ready_at is None or slice.certain_until == slice.ready_at:  # lost unseen
             if slice is job.slices[-1]:  # else the next slice ends this wait
                 end = now if job.finished_at is None else job.finished_at
                 wait = Stay(max(0.0, end - since), ended=False)

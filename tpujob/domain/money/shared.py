@@ -4,7 +4,6 @@ A month is a calendar month, UTC. A slice that is billed across midnight of the 
 without a known price are in no sum: no slice is requested without a price where a shared budget exists.
 """
 
-import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -101,19 +100,6 @@ def _billed(slices: Iterable[Slice]) -> list[BilledTime]:
 
 def _cost(billed: Iterable[BilledTime], since: float) -> int:
     return sum(between(rate, ready, moment(since), gone) for rate, ready, gone in billed)
-
-
-def spent_text(job: Job, granted: Collection[str]) -> str:
-    """Return as text what the sums keep of a job that is removed; empty: nothing. `granted`: as for `share`."""
-    billed = _billed(budget.paid_slices(job, granted))
-    return json.dumps({"user": job.user, "billed": billed}) if billed else ""
-
-
-def share_of_removed(text: str, now: Month) -> BudgetShare:
-    """Return the part of a removed job in the sums."""
-    spent = json.loads(text)
-    billed = [BilledTime(*slice) for slice in spent["billed"]]
-    return BudgetShare(spent["user"], _cost(billed, 0.0), _cost(billed, now.start))
 
 
 @dataclass(slots=True)

@@ -219,13 +219,20 @@ def _deadline(
 # Facts about no single job -------------------------------------------------------------------------------------------
 
 
-def report_leak(name: str, zone: str, kind: str, created_at: float, now: float) -> Notification:
-    """Return the report of a slice that no job claims."""
+def report_leak(
+    name: str, zone: str, kind: str, created_at: float, now: float, unclear: str = ""
+) -> Notification:
+    """Return the report of a slice that no job claims. `unclear`: its job's record cannot be read."""
     age = duration(max(0.0, now - created_at))
     text = f"{name} in {zone}{kind} is {age} old and no job claims it; it is being deleted"
-    return Notification(
-        f"{_K.LEAK}/{zone}/{name}", _K.LEAK, now, one_line(text, LONGEST), zone=zone
-    )
+    key = f"{_K.LEAK}/{zone}/{name}"
+    if unclear:
+        text = (
+            f"{name} in {zone}{kind} is {age} old; the record of its job {unclear} cannot be read, so it is kept and "
+            f"billed: `tpujob sweep --slice {name}` releases it"
+        )
+        key += "/unclear"
+    return Notification(key, _K.LEAK, now, one_line(text, LONGEST), zone=zone)
 
 
 def report_account(account: Account) -> Notification | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_
 
 from pydantic import BaseModel, ValidationError
 
-from tpujob.domain.spec.yaml import Document, KeyPath, describe, shown, where
+from tpujob.domain.spec.yaml import EACH, Document, KeyPath, describe, shown, where
 from tpujob.errors import BadSpec
 
 if TYPE_CHECKING:
@@ -20,10 +20,7 @@ M = TypeVar("M", bound=BaseModel)
 
 MAX_SHOWN = 20  #: most problems in one error
 
-#: in a path of `Allowed`: any item of a list, or of a mapping with the user's own keys
-EACH = "[]"
-
-#: the keys of each mapping with a closed set of keys, by the mapping's path
+#: the keys of each mapping with a closed set of keys, by the mapping's path, in which EACH may stand
 Allowed = Mapping[KeyPath, Collection[str]]
 
 
@@ -103,6 +100,8 @@ def _problem(error: ErrorDetails, allowed: Allowed, of: str) -> Problem:
 
 def _unknown_key(path: KeyPath, allowed: Allowed, of: str) -> str:
     parent, key = path[:-1], str(path[-1])
+    if key == "<<" or key.startswith("x-"):
+        return "no such key: merges (`<<`) and keys of your own (`x-`) do not exist; an alias (`*name`) repeats a value"
     siblings = sorted(allowed[_generic_path(parent, allowed)])
     listed = f"Allowed in {where(parent) or of}: {', '.join(siblings)}"
     similar = difflib.get_close_matches(key[:60], siblings, n=1, cutoff=0.6)

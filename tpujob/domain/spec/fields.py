@@ -4,6 +4,7 @@ A check raises ValueError with half a sentence that follows the key's name. `job
 """
 
 import difflib
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -130,6 +131,8 @@ def one_of(names: Iterable[str], kind: str) -> Checked[str]:
     allowed = tuple(names)
 
     def check(value: Any) -> str:
+        if not isinstance(value, str) and len(allowed) < 10:
+            raise ValueError(f"must be one of {', '.join(allowed)}, not {describe(value)}")
         word = _text(value, 10_000)
         if word in allowed:
             return word
@@ -294,8 +297,20 @@ def scalar(value: Any) -> Scalar:
     if isinstance(value, (bool, int, float)):
         return value
     if not isinstance(value, str):
-        raise ValueError(f"must be text, a number, true or false, not {describe(value)}")
+        hint = "; quotes make it text" if value is None else ""
+        raise ValueError(f"must be text, a number, true or false, not {describe(value)}{hint}")
     return _text(value, 4096)
+
+
+def value_text(value: Scalar) -> str:
+    """Return the value as programs get it: `true`, `0.001`, or the text itself."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _variable(value: Any) -> str:
+    if value is None:
+        raise ValueError('must have a value: write "" for an empty text, "null" for that word')
+    return _text(value if isinstance(value, str) else value_text(scalar(value)), 8192)
 
 
 def _regex(value: Any) -> str:
@@ -359,9 +374,9 @@ _ENV_SCHEMA = rf"(?![Tt][Pp][Uu][Jj][Oo][Bb]_){_ENV_NAME}"
 Env = Annotated[
     dict[
         Annotated[str, Checked(_env_name)],
-        Annotated[str, Checked(lambda value: _text(value, 8192))],
+        Annotated[str, Checked(_variable)],
     ],
-    mapping("variable names to values", _entries(_ENV_SCHEMA, "string")),
+    mapping("variable names to values", _entries(_ENV_SCHEMA, ["string", "number", "boolean"])),
 ]
 Secrets = Annotated[
     tuple[str, ...],
@@ -374,6 +389,7 @@ Command = Annotated[str | None, optional(text(MAX_TEXT))]
 Folder = Annotated[str | None, optional(text(1024))]
 Preemptions = Annotated[int, count(10_000)]
 Failures = Annotated[int, count(1_000)]
+Attempts = Annotated[int | None, optional(count(10_000, 1))]
 Hold = Annotated[int, time_span("7d")]
 Grace = Annotated[int, time_span("10m")]
 Stall = Annotated[int, time_span("7d")]

@@ -1,8 +1,7 @@
 """Arrays and sweeps: the parts of a job file that make many jobs of one. `elements.py` makes the jobs."""
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Annotated, Any, cast
@@ -11,14 +10,14 @@ from pydantic import AfterValidator, Field
 
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec.errors import Problem
-from tpujob.domain.spec.fields import Checked
-from tpujob.domain.spec.yaml import describe
+from tpujob.domain.spec.fields import Checked, value_text
+from tpujob.domain.spec.shell import PARAMETER, fill
+from tpujob.domain.spec.yaml import describe, plain
 
 MOST = 10_000  #: most elements of a group
 MAX_KEYS = 20  #: keys of a matrix
 MAX_NAME = 40  #: characters of an element's name
 INDEX = "index"  #: in braces: the number of the element
-PARAMETER = r"[A-Za-z_][A-Za-z0-9_]{0,62}"
 
 _RANGE = r"0-([0-9]{1,9})(?:%([0-9]{1,9}))?"
 
@@ -123,11 +122,6 @@ Exclude = Annotated[
 Row = Mapping[str, Any]  #: a row of a matrix: the value of each parameter
 
 
-def value_text(value: Any) -> str:
-    """Return the value as programs get it: `true`, `0.001`, or the text itself."""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
 def rows(array: Array, matrix: Matrix, exclude: Exclude) -> Iterator[Row]:
     """Yield the parameters of each element; the first key of a matrix changes slowest. Without a group, none."""
     if array is not None:
@@ -135,12 +129,27 @@ def rows(array: Array, matrix: Matrix, exclude: Exclude) -> Iterator[Row]:
         return
     if matrix is None:
         return
-    exclusions = [{name: value_text(value) for name, value in row.items()} for row in exclude]
+    exclusions = [
+        {name: _named(value, matrix[name]) for name, value in row.items()} for row in exclude
+    ]
     for values in product(*matrix.values()):
         row = dict(zip(matrix, values, strict=True))
         row_texts = {name: value_text(value) for name, value in row.items()}
-        if not any(excluded.items() <= row_texts.items() for excluded in exclusions):
+        if not any(
+            all(row_texts[name] in texts for name, texts in excluded.items())
+            for excluded in exclusions
+        ):
             yield row
+
+
+def _named(value: Any, values: Sequence[Any]) -> set[str]:
+    """Return the texts of a parameter's values that a value of `exclude` names: its own, or else the same number."""
+    texts = {*map(value_text, values)}
+    if (text := value_text(value)) in texts:
+        return {text}
+    number = plain(text)
+    kind = (bool,) if isinstance(number, bool) else (int, float)
+    return {text for text in texts if type(plain(text)) in kind and plain(text) == number}
 
 
 def count(array: Array, matrix: Matrix, exclude: Exclude) -> int:
@@ -180,12 +189,23 @@ def problems(
     return problems
 
 
+def problems_of_command(command: str | None, matrix: Matrix) -> list[Problem]:
+    """Return a problem if the command cannot take a value of the matrix as one word."""
+    for name, values in (matrix or {}).items():
+        for value in map(value_text, values):
+            try:
+                fill(command or "", {name: value})
+            except ValueError as error:
+                return [Problem(("run", "command"), str(error))]
+    return []
+
+
 def _problems_of_exclude(matrix: Row, exclude: Exclude) -> Iterator[Problem]:
     for index, row in enumerate(exclude if matrix else ()):
         for name, value in row.items():
             if name not in matrix:
                 text = f"is not a parameter of the matrix: {', '.join(matrix)}"
                 yield Problem(("exclude", index, name), text)
-            elif value_text(value) not in map(value_text, matrix[name]):
+            elif not _named(value, matrix[name]):
                 text = f"the matrix has no value {value_text(value)[:60]} of {name}"
                 yield Problem(("exclude", index, name), text)

@@ -5,8 +5,8 @@
 """
 
 import json
-from collections.abc import Mapping
-from itertools import product
+from collections.abc import Collection, Mapping
+from itertools import pairwise, product
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, model_validator
@@ -18,7 +18,7 @@ from tpujob.domain.spec.data import Datasets
 from tpujob.domain.spec.env import FROM_FILE, Env, Mounts
 from tpujob.domain.spec.errors import Problem, bad_spec, validate
 from tpujob.domain.spec.fields import Checked, SpecPart
-from tpujob.domain.spec.yaml import describe
+from tpujob.domain.spec.yaml import EACH, KeyPath, describe
 
 # Budget --------------------------------------------------------------------------------------------------------------
 
@@ -53,8 +53,10 @@ class JobBudget(SpecPart):
 # Outputs -------------------------------------------------------------------------------------------------------------
 
 
+#: what a shell or a sweep would replace; a folder of `outputs` is taken as it is written
+_REPLACED = "$`{}~*?"
 #: the pattern for editors; `_folder` refuses `..`, too
-_INSIDE = r"(?![/~])[^\x00-\x1f]{1,256}"
+_INSIDE = rf"(?!/)[^\x00-\x1f{_REPLACED}]{{1,256}}"
 
 
 def _folder(value: Any) -> str:
@@ -65,20 +67,57 @@ def _folder(value: Any) -> str:
             "must be a folder inside the one in which the program starts, such as checkpoints, not "
             f"{value[:60]!r}"
         )
+    if replaced := [character for character in _REPLACED if character in folder]:
+        raise ValueError(
+            f"must name the folder itself, such as checkpoints: {replaced[0]} in {value[:60]!r} is not expanded"
+        )
     return folder
 
 
-def _check_nesting(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """Raise ValueError if a folder is in another."""
+def _only_host_0(value: Any) -> int | None:
+    if value is None or (type(value) is int and value == 0):
+        return value
+    raise ValueError(f"must be 0: host 0 can save for all hosts, not {describe(value)}")
+
+
+class KeptFolder(SpecPart):
+    """A folder that the bucket keeps."""
+
+    folder: Annotated[str, Checked(_folder, kinds.schema_of(_INSIDE))] = Field(
+        description="Folder, relative to that of the program."
+    )
+    source: Annotated[int | None, Checked(_only_host_0, {"const": 0})] = Field(
+        None,
+        alias="from",
+        description="0: host 0 saves for all hosts. Only its files are kept, and every host gets them. Default: "
+        "each host keeps and gets its own.",
+    )
+
+
+def _outputs(value: Any) -> Any:
+    """Return the entries of a folder or of a list of folders; each is a mapping."""
+    entries = kinds.items(value, "a folder or a list of them", str, Mapping)
+    return tuple({"folder": entry} if isinstance(entry, str) else entry for entry in entries)
+
+
+def _check_nesting(outputs: tuple[KeptFolder, ...]) -> tuple[KeptFolder, ...]:
+    """Return the outputs without doubles. Raise ValueError if a folder is in another, or has two kinds of `from`."""
+    outputs = tuple(dict.fromkeys(outputs))
+    folders = sorted(output.folder for output in outputs)
     for folder, other in product(folders, repeat=2):
         if folder.startswith(other + "/"):
             raise ValueError(f"{folder} is inside {other}, which is kept as a whole; leave it out")
-    return folders
+    if doubles := [folder for folder, after in pairwise(folders) if folder == after]:
+        raise ValueError(f"{doubles[0]} is named with `from` and without; keep one")
+    return outputs
 
 
+_ONE = KeptFolder.model_json_schema() | {"required": ["folder"]}
+_FOLDER = kinds.schema_of(_INSIDE)
+_MANY = {"type": "array", "maxItems": kinds.MAX_ITEMS, "items": {"anyOf": [_FOLDER, _ONE]}}
 Outputs = Annotated[
-    tuple[str, ...],
-    kinds.names("a folder", Checked(_folder, kinds.schema_of(_INSIDE))),
+    tuple[KeptFolder, ...],
+    Checked(_outputs, {"anyOf": [_FOLDER, _ONE, _MANY]}),
     AfterValidator(_check_nesting),
 ]
 
@@ -87,6 +126,13 @@ Outputs = Annotated[
 
 #: the programs in `workloads/` that `run.workload` may name
 WORKLOADS = ("lm", "mlp", "numerics", "tables", "vit")
+
+#: where numbers, true and false are texts as they were written: `1e-5` stays `1e-5`
+AS_WRITTEN: Collection[KeyPath] = (
+    ("run", "env", EACH),
+    ("matrix", EACH, EACH),
+    ("exclude", EACH, EACH),
+)
 
 MAX_RECORD = 128 * 1024  #: characters of a whole spec in its JSON form, as a store keeps it
 
@@ -188,6 +234,18 @@ class Recovery(kinds.SpecPart):
         20,
         description="Reported steps in a row with a loss of NaN or Inf that end an attempt; 0: none do.",
     )
+    bad_hosts: kinds.Failures = Field(10, description="Retries on other hardware after bad hosts.")
+    preflights: kinds.Failures = Field(5, description="Retries after failed checks of the hosts.")
+    busy: kinds.Failures = Field(3, description="Retries after another process held the TPU.")
+    memory: kinds.Failures = Field(1, description="Retries after memory was used up.")
+    restarts: kinds.Failures = Field(
+        10, description="Restarts that the program asks for (exit code 75) without new progress."
+    )
+    attempts: kinds.Attempts = Field(
+        None,
+        description="Maximum starts of the program in all, whatever ended it; `resume` allows as many again. "
+        "Default: no limit.",
+    )
     stall: kinds.Stall = Field(
         900,
         description="Time without progress that counts as a hang; 0s: never. The first step has twice that, "
@@ -246,7 +304,8 @@ class JobSpec(kinds.SpecPart):
     )
     outputs: Outputs = Field(
         (),
-        description="Folders, relative to that of the program, to keep in the bucket and restore in each attempt.",
+        description="Folders, relative to that of the program, to keep in the bucket and restore in each attempt; "
+        "{folder: ckpt, from: 0} restores those of host 0 on all hosts.",
     )
     data: Datasets = Field(
         (),
@@ -294,7 +353,8 @@ class JobSpec(kinds.SpecPart):
         None, description="How long the program is expected to run, for order and forecasts."
     )
     max_time: kinds.Wait = Field(
-        None, description="Time after which the program is stopped, all attempts together."
+        None,
+        description="Time after which the program is stopped, all attempts together; `resume` allows it again.",
     )
     array: group.Array = Field(
         None,
@@ -319,7 +379,7 @@ class JobSpec(kinds.SpecPart):
 
 def load(text: str, source: str) -> JobSpec:
     """Return the spec in a job file's text. Raise BadSpec with all errors, each with its line in `source`."""
-    document = yaml.load(text, source)
+    document = yaml.load(text, source, AS_WRITTEN)
     return _validated(document.data, document)
 
 
@@ -353,6 +413,7 @@ def _validated(data: Mapping[str, Any], document: yaml.Document | None) -> JobSp
         )
         raise bad_spec([Problem((), text)], document)
     parts = (spec.name, spec.array, spec.matrix, spec.exclude, spec.at_once)
-    if wrong := group.problems(*parts):
+    wrong = [*group.problems(*parts), *group.problems_of_command(spec.run.command, spec.matrix)]
+    if wrong:
         raise bad_spec(wrong, document)
     return spec

@@ -5,9 +5,9 @@ Scalars follow YAML 1.2 (`1e-3` is a number; `no` and `12:30` are text). Errors 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -19,6 +19,8 @@ MAX_DEPTH = 12
 
 #: a place in a document: keys and list indexes from the top
 KeyPath = tuple[str | int, ...]
+#: in a path that stands for many: any item of a list, or of a mapping with the user's own keys
+EACH = "[]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +38,16 @@ class Document:
         return self.lines[path]
 
 
-def load(text: str, source: str) -> Document:
-    """Return the mapping in the text, from the file `source`. Raise BadSpec for other text."""
+def load(text: str, source: str, as_written: Collection[KeyPath] = ()) -> Document:
+    """Return the mapping in the text, from the file `source`. Raise BadSpec for other text. `as_written`: paths of
+    values that stay text even if they look like numbers, true or false."""
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise BadSpec(
             f"{source}: is longer than {MAX_BYTES // 1024} KiB, the most that it may have"
         )
     text = text.removeprefix("\ufeff")
     try:
-        return _Reader(text, source).document()
+        return _Reader(text, source, as_written).document()
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(error, text, source) from None
     except yaml.reader.ReaderError as error:
@@ -66,11 +69,17 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: str) -> BadSpe
     return BadSpec(f"{source}:{number + 1}: not valid YAML: {problem}", hint=hint)
 
 
-class _Reader:
-    """A single pass over the parser's events of a text."""
+class _Unquoted(str):
+    """An unquoted scalar, as it was written."""
 
-    def __init__(self, text: str, source: str) -> None:
-        self._source = source
+    __slots__ = ()
+
+
+class _Reader:
+    """A single pass over the parser's events of a text, then one over its values."""
+
+    def __init__(self, text: str, source: str, as_written: Collection[KeyPath]) -> None:
+        self._source, self._as_written = source, as_written
         self._events: Iterator[yaml.Event] = yaml.parse(  # pyright: ignore[reportUnknownMemberType]
             text, Loader=yaml.SafeLoader
         )
@@ -85,7 +94,7 @@ class _Reader:
         first = next(self._events) if isinstance(start, yaml.DocumentStartEvent) else start
         self._lines[()] = _line(first)
         if not isinstance(first, yaml.MappingStartEvent):
-            data = None if first is start else self._value(first, ())
+            data = None if first is start else self._read(self._value(first, ()), ())
             if data is None:
                 raise BadSpec(f"{self._source}: the file is empty")
             raise self._bad(first, f"must hold a mapping of keys to values, not {describe(data)}")
@@ -94,7 +103,7 @@ class _Reader:
         after = next(self._events)
         if isinstance(after, yaml.DocumentStartEvent):
             raise self._bad(after, "a second document begins here; the file may hold one")
-        return Document(self._source, data, self._lines)
+        return Document(self._source, self._read(data, ()), self._lines)
 
     def _value(self, event: yaml.Event, path: KeyPath) -> Any:
         """Return the value that begins with `event`, and consume its events."""
@@ -140,11 +149,30 @@ class _Reader:
 
     def _scalar(self, event: yaml.Event) -> Any:
         assert isinstance(event, yaml.ScalarEvent)
-        if event.style is not None:  # quoted, or a block
-            return event.value
-        if re.fullmatch(r"[-+]?[0-9]{19,}|0[xo][0-9a-fA-F]{16,}", event.value):
-            raise self._bad(event, "the number is too large; put it in quotes if it is text")
-        return plain(event.value)
+        quoted = event.style is not None  # or a block
+        return event.value if quoted else _Unquoted(event.value)
+
+    def _read(self, value: Any, path: KeyPath) -> Any:
+        """Return a value with its unquoted scalars read, unless they stay as they were written."""
+        if isinstance(value, dict):
+            items = cast("dict[str, Any]", value).items()
+            return {key: self._read(part, (*path, key)) for key, part in items}
+        if isinstance(value, list):
+            parts = cast("list[Any]", value)
+            return [self._read(part, (*path, n)) for n, part in enumerate(parts)]
+        if not isinstance(value, _Unquoted):
+            return value
+        if _PLAIN.get(value, value) is not None and any(
+            len(path) == len(pattern)
+            and all(b in (EACH, a) for a, b in zip(path, pattern, strict=True))
+            for pattern in self._as_written
+        ):
+            return str(value)
+        if re.fullmatch(r"[-+]?[0-9]{19,}|0[xo][0-9a-fA-F]{16,}", value):
+            line = Document(self._source, {}, self._lines).line(path)
+            text = "the number is too large; put it in quotes if it is text"
+            raise BadSpec(f"{self._source}:{line}: {text}")
+        return plain(str(value))
 
     def _alias(self, event: yaml.AliasEvent) -> Any:
         if event.anchor not in self._anchors:

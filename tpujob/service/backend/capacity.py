@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from tpujob.api import AllowanceView, OfferView, OpenCircuit, QuotasView, QuotaView
 from tpujob.doctor.quota import QuotaKind, QuotaOverview, kind_of, per_chip
+from tpujob.doctor.quota import chips as allowed
+from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause, Job, Slice
-from tpujob.domain.observations import Circuit
+from tpujob.domain.observations import Circuit, Reason
 from tpujob.domain.text import rfc3339
 from tpujob.errors import TpujobError
 from tpujob.ports import Clock
@@ -100,13 +102,14 @@ def quantile(values: Sequence[float], part: float) -> float | None:
 def open_circuits(circuits: Mapping[str, Circuit], now: float) -> list[OpenCircuit]:
     """Return the circuits by their time of retry, the latest first."""
     views: list[OpenCircuit] = []
-    for name, circuit in sorted(circuits.items(), key=lambda item: (-item[1].until, item[0])):
-        place, hardware, pricing = name.split("/")
+    for _, circuit in sorted(circuits.items(), key=lambda item: (-item[1].until, item[0])):
+        place, hardware, pricing = circuit.pool.split("/")
+        by_chips = circuit.cause is Cause.QUOTA and circuit.chips > 0
         views.append(
             OpenCircuit(
                 cause=circuit.cause,
                 place=place,
-                what=hardware,
+                what=f"{hardware} ({circuit.chips} chips or more)" if by_chips else hardware,
                 pricing=pricing,
                 refusals=circuit.refusals,
                 since=rfc3339(circuit.since),
@@ -147,8 +150,9 @@ class Quotas:
         self._again_at = 0.0
         self._reading: threading.Thread | None = None
 
-    def look(self) -> Looked:
-        """Return the last reading, and begin another when it is older than `every` seconds. Never raises."""
+    def look(self, *, wait: bool = False) -> Looked:
+        """Return the last reading, and begin another when it is older than `every` seconds. Never raises. `wait`: some
+        seconds for one that begins, even if there is an older one."""
         begun, now = None, self._clock.now()
         with self._lock:
             if now >= self._again_at and not (self._reading and self._reading.is_alive()):
@@ -156,7 +160,7 @@ class Quotas:
                 begun = threading.Thread(target=self._run, name="quota", daemon=True)
                 begun.start()
                 self._reading = begun
-        if begun and self._last.found is None:
+        if begun and (wait or self._last.found is None):
             begun.join(PATIENCE)
         return self._last
 
@@ -182,6 +186,18 @@ def quotas_view(looked: Looked, jobs: Iterable[Job], now: float) -> QuotasView:
         unknown=looked.error.message if looked.error else "",
         hint="`tpujob quota` reads it with your own rights." if looked.error else "",
     )
+
+
+def allows(quotas: Quotas, offer: Offer, reason: Reason) -> bool:
+    """Return whether a reading that is newer than the limit in `reason` allows the chips of the offer."""
+    looked = quotas.look(wait=True)
+    if looked.found is None or (looked.at or 0.0) <= (reason.since or 0.0):
+        return False
+    kind = kind_of(offer.type, offer.pricing)
+    by_place = {_place(row): row for row in looked.found.rows if row["known"]}
+    row = by_place.get((kind, offer.zone)) or by_place.get((replace(kind, part=""), offer.zone))
+    limit = allowed(row) if row else 0
+    return (row is None and looked.found.complete) or limit is None or limit >= reason.count
 
 
 _Where = tuple[QuotaKind, str]

@@ -110,7 +110,7 @@ def _jobs(of: BackendStatus) -> Iterator[Metric]:
         total["pay_micros"] / 1e6,
     )
     if total["goodput"] is not None:
-        yield _gauge("goodput_ratio", "The productive part of all chip-hours, waiting included.",
+        yield _gauge("goodput_ratio", "The productive part of the billed chip-hours.",
                      total["goodput"])  # fmt: skip
 
 

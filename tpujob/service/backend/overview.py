@@ -87,7 +87,7 @@ class Overview:
     def capacity(self) -> CapacityReport:
         """Return what `JobsApi.capacity` documents."""
         now = self._clock.now()
-        live, ended = self._index.split()
+        live, ended, _ = self._index.split()
         jobs = [*live, *self._of_the_day(ended, now)]
         report = CapacityReport(
             at=rfc3339(now),

@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 
 from tpujob.api import OrderView, OwnerUsage, PlaceView, QueueRow, QueueView, ReasonView, ShareView
+from tpujob.doctor.zones import QUOTA_PAGE
 from tpujob.domain import access
 from tpujob.domain.access import Principal
-from tpujob.domain.capacity.entries import waiting_since
+from tpujob.domain.capacity.entries import waiting_since, wanted
+from tpujob.domain.capacity.offers import Offer
+from tpujob.domain.capacity.planning import too_big
 from tpujob.domain.capacity.waiting_reasons import describe
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import DesiredState, Edge, Job
@@ -21,23 +24,35 @@ from tpujob.domain.spec import JobSpec, elements
 from tpujob.domain.spec.queue import BANDS
 from tpujob.domain.text import many, rfc3339
 from tpujob.engine import Queue
+from tpujob.engine.spending import CircuitBreaker
 from tpujob.errors import BadRequest, BadSpec, IllegalInState, NotFound
 from tpujob.ports import Clock, Store
 from tpujob.service.authorization import find_job
+from tpujob.service.backend.capacity import Quotas, allows
 from tpujob.service.job_index import JobIndex
 from tpujob.service.next_step import held_id
 from tpujob.service.runtime_info import RuntimeReader
 from tpujob.service.views import speed
 
 _K = ReasonKind
+#: what a person can do about a slice that exceeds the project's quota
+_MORE = f"`tpujob quota` shows the limits. Ask for more at {QUOTA_PAGE}, or name a smaller type."
 
 
 class QueueReader:
     """The part of `api.JobsApi` that is about the queue."""
 
     def __init__(
-        self, store: Store, clock: Clock, queue: Queue, index: JobIndex, knowledge: RuntimeReader
+        self,
+        store: Store,
+        clock: Clock,
+        queue: Queue,
+        index: JobIndex,
+        knowledge: RuntimeReader,
+        breaker: CircuitBreaker,
+        quotas: Quotas | None,
     ) -> None:
+        self._breaker, self._quotas = breaker, quotas
         self._store, self._clock, self._queue = store, clock, queue
         self._index, self._knowledge = index, knowledge
 
@@ -161,9 +176,10 @@ class QueueReader:
 
     # Submission -------------------------------------------------------------------------------------------------------
 
-    def check(self, caller: Principal, spec: JobSpec) -> None:
-        """Raises BadSpec for a priority or a share that is not allowed, IllegalInState when the limit of jobs is
-        reached."""
+    def check(self, caller: Principal, spec: JobSpec, offers: Sequence[Offer]) -> None:
+        """Raises BadSpec for a priority or a share that is not allowed and for slices above the project's quota,
+        IllegalInState when the limit of jobs is reached."""
+        self._check_sizes(offers)
         settings = self._queue.settings
         if spec.priority == BANDS[0] and settings.high and caller.name not in settings.high:
             raise BadSpec(
@@ -191,6 +207,22 @@ class QueueReader:
                     f"is {limits.queued:,}",
                     hint="Submit it when enough of them have ended: `tpujob list --mine`.",
                 )
+
+    def _check_sizes(self, offers: Sequence[Offer]) -> None:
+        """Raises BadSpec if every offer exceeds the quota. A limit that the cloud has named counts for a day, unless a
+        newer reading of the quota allows more."""
+        texts: list[str] = []
+        settings, known, now = self._queue.settings, self._breaker.circuits(), self._clock.now()
+        for offer in offers:
+            way = wanted(offer.type, offer.zone, offer.pricing, offer.tpu_slices)
+            above = too_big(way, settings, known, now)
+            if not above:
+                return
+            if self._quotas and all(r.since and allows(self._quotas, offer, r) for r in above):
+                self._breaker.raised(offer)
+                return
+            texts.append(f"{offer.type}: {describe(above[0])}")
+        raise BadSpec(f"tpu.type: {'; '.join(dict.fromkeys(texts))}", hint=_MORE)
 
     def edges(self, caller: Principal, spec: JobSpec) -> tuple[Edge, ...]:
         """Return the jobs that `after` names: the caller's own by name, any by its id. Raises BadSpec."""
@@ -289,6 +321,11 @@ def _help(job: Job, reason: Reason, live: Mapping[str, Job]) -> str:
             return f"`tpujob queue top {job.id}` moves it before {job.user}'s other jobs"
         case _K.RUNNING | _K.CHIPS:
             return f"it is a limit of the context: it starts when one of {job.user}'s jobs ends"
+        case _K.TOO_BIG if reason.since is None:
+            return "`queue.quota` of the context says how many chips the project has"
+        case _K.TOO_BIG:
+            at_once = f"`tpujob queue hold {job.id}` and `tpujob queue release {job.id}` ask again at once"
+            return f"{_MORE} Once it is raised, {at_once}"
         case _K.QUOTA | _K.RESERVED | _K.ORDER | _K.REQUESTED | _K.REFUSED:
             return "a new job may name more types or zones: `tpujob capacity` shows where slices were got lately"
         case _:

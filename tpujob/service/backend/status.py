@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tpujob.api import HealthView, LoopView, StoreView, TroubleView
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Circuit
-from tpujob.domain.text import duration, many, rfc3339
+from tpujob.domain.text import duration, many, rfc3339, unreadable
 from tpujob.engine import Counters, Loop, Pulse
 from tpujob.errors import TpujobError
 from tpujob.lib.threads import LoopFailure, loop_failures
@@ -51,6 +51,7 @@ class Look:
     store_error: str = ""
     overdue: int = 0  #: messages that were not delivered for too long
     failures: Sequence[LoopFailure] = ()  #: of background loops of this process, lately
+    unreadable: Sequence[str] = ()  #: ids of jobs whose records cannot be read
 
 
 def is_late(process: ProcessFacts, pulse: Pulse, now: float) -> bool:
@@ -78,6 +79,12 @@ def troubles(process: ProcessFacts, look: Look) -> Iterator[TroubleView]:
             about="store",
             text=f"a read of the store takes {duration(look.read_s)}, where milliseconds are usual",
             hint="Everything waits for it: check the load of the disk or the database.",
+        )
+    if look.unreadable:
+        yield TroubleView(
+            about="records",
+            text=unreadable(look.unreadable),
+            hint="`tpujob sweep --slice NAME` releases a slice of such a job.",
         )
     if is_late(process, pulse, now):
         ago = "never" if pulse.passed_at is None else f"{duration(now - pulse.passed_at)} ago"
@@ -141,7 +148,9 @@ class BackendStatus:
         now, pulse = self.clock.now(), self.loop.pulse()
         read_s, revision, error = self.read()
         waiting, overdue = self.messages(OVERDUE)
-        look = Look(now, pulse, read_s, error, overdue, loop_failures(time.time() - RECENT))
+        failures = loop_failures(time.time() - RECENT)
+        unclear = () if read_s is None else self.unreadable()
+        look = Look(now, pulse, read_s, error, overdue, failures, unclear)
         bad = [*troubles(self.process, look)]
         count = self.counters.registry.get_sample_value
         done, failed = (
@@ -195,6 +204,13 @@ class BackendStatus:
         except TpujobError as error:
             return None, 0, error.message
         return time.monotonic() - began, revision, ""
+
+    def unreadable(self) -> Sequence[str]:
+        """Return the ids of the jobs whose records cannot be read; none when the store does not answer."""
+        try:
+            return self.index.unreadable()
+        except TpujobError:
+            return ()
 
     def messages(self, late: float) -> tuple[int, int]:
         """Count the messages that wait, at most 1,000, and those older than that many seconds; 0 if they cannot be

@@ -69,6 +69,9 @@ class JobIndex:
         self._counts = defaultdict[int, Counter[State]](Counter)  #: their states
         self._revision: int | None = None  #: None: nothing was read yet
         self._again: set[str] = set()  #: jobs whose records could not be read
+        self._damaged: set[str] = (
+            set()
+        )  #: of these, jobs whose records are damaged, or of another version
 
     # Kept current -----------------------------------------------------------------------------------------------------
 
@@ -95,6 +98,7 @@ class JobIndex:
             shown, after, first = self._cut(matching, query, now)
             entries = [self._jobs[row.number] for row in shown]
             revision, total = self._revision or 0, len(self._jobs)
+            unreadable = sorted(self._damaged)
         rows = [self._row(entry, caller, now) for entry in entries]
         for entry, row in zip(shown, rows, strict=True):
             if entry.is_group:
@@ -106,9 +110,16 @@ class JobIndex:
             first=first,
             matching=len(matching),
             total=total,
+            unreadable=unreadable,
             states={state.value: states[state] for state in State if states[state]},
             revision=revision,
         )
+
+    def unreadable(self) -> list[str]:
+        """Return the ids of the jobs whose records cannot be read. They are in no other answer."""
+        with self._lock:
+            self._read_changes()
+            return sorted(self._damaged)
 
     def states(self) -> dict[str, int]:
         with self._lock:
@@ -125,12 +136,13 @@ class JobIndex:
         held = [slice for slice in slices if slice.ready_at is not None]
         return len(held), len(slices) - len(held), sum(rate(slice) or 0 for slice in held)
 
-    def split(self) -> tuple[list[Job], dict[int, int]]:
-        """Return the records of the active jobs; of each that has ended its number, and the version of its record."""
+    def split(self) -> tuple[list[Job], dict[int, int], set[int]]:
+        """Return the records of the active jobs; of each that has ended its number, and the version of its record; and
+        the numbers of jobs that were removed since the first answer."""
         with self._lock:
             self._read_changes()
             ended = {n: entry.version for n, entry in self._jobs.items() if entry.job is None}
-            return self._live(), ended
+            return self._live(), ended, set(self._gone)
 
     def sum_up(self, view: JobFacts) -> None:
         """Write into the view of a group how many elements are in each state, and what they cost."""
@@ -237,6 +249,8 @@ class JobIndex:
             self._forget()
             for job in self._store.walk():
                 self._put(job)
+            self._damaged = {job_id for job_id, _ in self._store.damaged()}
+            self._again |= self._damaged
         else:
             self._read(self._changes.since(self._revision))
         self._revision = newest
@@ -255,10 +269,12 @@ class JobIndex:
                 self._gone.add(int(job_id))
             except DamagedRecord:  # perhaps until it is repaired
                 self._drop(int(job_id))
+                self._damaged.add(job_id)
                 continue
             except StoreError:  # the store does not answer: its row stays as it was
                 continue
             self._again.discard(job_id)
+            self._damaged.discard(job_id)
 
     def _put(self, job: Job) -> None:
         number = int(job.id)

@@ -52,7 +52,7 @@ def listed(job: Job) -> IndexedJob:
 
 def _money(job: Job) -> tuple[int | None, tuple[tuple[int, int], ...]]:
     """Return the micro-dollars of the slices that are no longer billed, and rate and beginning of the others."""
-    paid = [slice for slice in job.slices if not free(job, slice)]
+    paid = [slice for slice in job.slices if not free(slice)]
     billed: list[tuple[int, int]] = []
     used = 0
     for slice in paid:
@@ -115,6 +115,7 @@ def _row(job: Job, runtime: RuntimeInfo, now: float, mine: bool, part: int) -> J
                 for command in coming["commands"][:_COMMANDS]
             ],
         ),
+        "last_error": job.state is State.SUCCEEDED and bool(job.attempt and job.attempt.last_error),
         "preemptions": sum(past.cause is Cause.PREEMPTED for past in job.attempts),
         "steps_per_s": rate,
         "left_s": pace.seconds_left(has, rate),
@@ -124,8 +125,10 @@ def _row(job: Job, runtime: RuntimeInfo, now: float, mine: bool, part: int) -> J
 
 
 def _failure(job: Job) -> str:
-    """Return the end of the attempt that made the job fail; empty if the job has not failed, or not because of an
-    attempt."""
+    """Return the end of the attempt that made the job fail, or succeed with an error in its last lines; empty: another
+    end, or none."""
     failed = State.FAILED in (job.state, job.then)
     attempt = job.attempt
+    if State.SUCCEEDED in (job.state, job.then) and attempt and attempt.last_error:
+        return attempt.message
     return attempt.message if failed and attempt and attempt.cause is job.cause is not None else ""

@@ -50,14 +50,19 @@ class EndedSpending:
         self._covered: frozenset[tuple[str, str]] = frozenset()  #: slices of these
         self._sums: LruDict[tuple[Group, str], _Sums] = LruDict(MOST)
 
+    def unreadable(self) -> list[str]:
+        """Return the ids of the jobs whose records cannot be read, and which no report includes."""
+        return self._index.unreadable()
+
     def report(self, by: Group, user: str, now: float) -> tuple[CostReport, int]:
         """Return the report of all jobs, or of one user's, and the micro-dollars of their copies into other regions. A
         job that changes just now may be missing until the next call."""
         with self._lock:
-            live, ended = self._index.split()
-            if any(ended.get(number) != version for number, version in self._versions.items()):
-                self._forget()  # one was removed, or goes on after all
-            covered = self._include((by, user), live, ended, now)
+            live, ended, gone = self._index.split()
+            kept = ((n, version) for n, version in self._versions.items() if n not in gone)
+            if any(ended.get(number) != version for number, version in kept):
+                self._forget()  # one goes on after all
+            covered = self._include((by, user), live, ended, gone, now)
             sums = self._sums[by, user]
             self._sums.move_to_end((by, user))
             selected = _of(live, user)
@@ -65,22 +70,31 @@ class EndedSpending:
             return report.merged(by, sums.rows, part.rows), sums.copies + _copies(selected)
 
     def _include(
-        self, query: tuple[Group, str], live: list[Job], ended: Mapping[int, int], now: float
+        self,
+        query: tuple[Group, str],
+        live: list[Job],
+        ended: Mapping[int, int],
+        gone: set[int],
+        now: float,
     ) -> Collection[tuple[str, str]]:
         """Bring every sum up to date with the jobs that have ended, and make that of `query`. Returns the slices of
         all jobs that a grant pays for."""
         first = query not in self._sums
+        missing = gone - self._versions.keys()
+        removed = self._store.removed() if first or missing else []
         jobs = [*(self._store.walk() if first else self._new(ended))]
         jobs = [job for job in jobs if ended.get(int(job.id)) == job.version]
+        here = {*ended, *(int(job.id) for job in live)}
+        jobs += [job for job in removed if int(job.id) not in here]
         new = [job for job in jobs if int(job.id) not in self._versions]
         granted = {int(j.id): _Granted(j.id, j.grants, j.slices) for j in new if j.grants}
         covered = ledger.covered([*self._granted.values(), *granted.values(), *live])
         if self._covered != frozenset(key for key in covered if int(key[0]) in self._granted):
             self._forget()  # a slice turned out to have been gone earlier than it seemed
-            return self._include(query, live, ended, now)
+            return self._include(query, live, ended, gone, now)
         self._granted |= granted
         self._covered = frozenset(key for key in covered if int(key[0]) in self._granted)
-        self._versions |= {int(job.id): job.version for job in new}
+        self._versions |= dict.fromkeys(missing, 0) | {int(job.id): job.version for job in new}
         if first:
             self._sums[query] = _Sums()
         for key, sums in self._sums.items():

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tpujob.domain.text import clean
 from tpujob.errors import BadRequest
+from tpujob.protocol.text import visible
 
 #: at the beginning of each line: its time, if it has one
 _STAMP = re.compile(rb"^(?:(\d{1,11}\.\d{3}) )?", re.MULTILINE)
@@ -54,6 +55,20 @@ def raw_of(stored: bytes) -> bytes:
 def text_of(raw: bytes) -> str:
     """Return the text as people may see it: no escape sequences, nothing invisible."""
     return clean(raw.decode("utf-8", errors="replace").rstrip("\r\n"), tabs=True)
+
+
+#: what `text_of` does to plain ASCII
+_SPACES, _INVISIBLE = (
+    bytes.maketrans(b"\r\x0b\x0c", b"   "),
+    bytes([*range(9), *range(14, 32), 127]),
+)
+
+
+def shown(stored: bytes) -> bytes:
+    """Return stored lines as people may see them, with their times: the form in which they are searched."""
+    if stored.isascii() and b"\x1b" not in stored:
+        return stored.translate(_SPACES, _INVISIBLE)
+    return visible(stored.decode("utf-8", errors="replace")).encode()
 
 
 def whole(data: bytes) -> bytes:

@@ -41,13 +41,17 @@ def unfinished(job: Job, attempt: int, log: LogReader, host: int | None = None) 
         )
     hosts = range(len(slice.endpoints)) if host is None else [host]
     without = [of for of in hosts if of not in log.logs]
-    taken = record.outcome is Outcome.INTERRUPTED and record.cause is not Cause.CANCELLED
+    taken = record.outcome is Outcome.INTERRUPTED and record.cause not in _UNHURRIED
     if without and taken and record.running_at is not None:
         remarks.append(
             f"Nothing that {_named(without)} printed is in the bucket: it printed nothing, or ended before its agent"
             " had stored any of it."
         )
     return remarks
+
+
+#: causes of interruptions that leave the agent time to store the log
+_UNHURRIED = (Cause.CANCELLED, Cause.RESTART)
 
 
 def _named(hosts: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ import re2 as _re2
 
 from tpujob.errors import BadRequest
 from tpujob.lib.lru import LruDict
-from tpujob.service.logs.lines import StampedLine, raw_of, time_of, tracebacks, whole
+from tpujob.service.logs.lines import StampedLine, raw_of, shown, time_of, tracebacks, whole
 from tpujob.service.logs.reader import HostLog, LogReader, Positions
 from tpujob.service.logs.segment_reader import AT_ONCE, SegmentReader
 from tpujob.service.logs.segments import Key, Until
@@ -28,7 +28,7 @@ MOST_SPANS = 50  #: of one text
 
 @dataclass(frozen=True, slots=True)
 class LogPattern:
-    """A text, a pattern or tracebacks to search for. Lines are matched with their escape sequences."""
+    """A text, a pattern or tracebacks to search for, in lines as people see them."""
 
     text: str = ""
     regexp: bool = False
@@ -64,7 +64,7 @@ def matcher(query: LogPattern) -> Matcher:
 
 class _Tracebacks:
     def lines(self, data: bytes) -> list[int]:
-        return tracebacks(data)
+        return tracebacks(shown(data))
 
     def spans(self, texts: list[str]) -> list[list[tuple[int, int]]]:
         return [[] for _ in texts]
@@ -78,6 +78,7 @@ class _Literal:
         self._bytes = self._text.encode("utf-8", "replace")
 
     def lines(self, data: bytes) -> list[int]:
+        data = shown(data)
         if self._fold and not self._ascii:
             texts = raw_of(data).decode("utf-8", "replace").lower().split("\n")
             return [i for i, text in enumerate(texts) if self._text in text]
@@ -118,8 +119,7 @@ class _Regexp:
             ) from None
 
     def lines(self, data: bytes) -> list[int]:
-        text = raw_of(data).decode("utf-8", "replace").encode()  # no pattern matches other bytes
-        lines = text.split(b"\n")[:-1]
+        lines = raw_of(shown(data)).split(b"\n")[:-1]
         return [i for i, line in enumerate(lines) if self._pattern.search(line)]
 
     def spans(self, texts: list[str]) -> list[list[tuple[int, int]]]:

@@ -14,7 +14,7 @@ from tpujob.domain.money import budget
 from tpujob.domain.money.estimate_shapes import CostKind, Estimate
 from tpujob.domain.observations import Account, Funds
 from tpujob.domain.spec import JobSpec, check_usd
-from tpujob.domain.text import dollars, rfc3339
+from tpujob.domain.text import dollars, many, rfc3339
 from tpujob.errors import BadRequest, BadSpec, IllegalInState
 
 
@@ -125,6 +125,7 @@ def view(account: Account, job_id: str = "") -> SpendingView:
         reserve_micros=account.reserve,
         micros_per_hour=account.burn,
         unpriced=account.unpriced,
+        unreadable=[*account.unreadable],
         warned=budget.warns(account),
         used_up=budget.used_up(account),
         reached_at=None if reached is None else rfc3339(reached),
@@ -139,6 +140,8 @@ def _summary(spending: SpendingView) -> str:
     whose = "" if spending["whose"] == "job" else f"{spending['whose']}: "
     spent, limit = spending["used_micros"], spending["limit_micros"]
     text = f"{whose}{dollars(spent)} of {dollars(limit)} spent ({spent / limit:.0%})"
+    if unclear := spending["unreadable"]:
+        text += f", without {many(len(unclear), 'job')} whose record cannot be read"
     if spending["unpriced"]:
         return f"{text}; the price of {spending['unpriced']} is unknown"
     if spending["used_up"]:

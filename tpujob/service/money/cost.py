@@ -53,13 +53,19 @@ class Costs:
             total=self._row(summary.total),
             copies_micros=copies,
             emulated=self._emulated,
+            unreadable=self._ended.unreadable(),
         )
 
     def _of_one(self, job: str, user: str, now: float, by: Group) -> tuple[CostReport, int]:
-        jobs = self._store.list()
+        jobs = self._every_job()
         selected = [j for j in jobs if job in (j.id, j.group) and user in ("", j.user)]
         summary = report.report(selected, now, by, ledger.covered(jobs))  # jobs share a grant
         return summary, sum(copy.micros for j in selected for copy in j.copies)
+
+    def _every_job(self) -> list[Job]:
+        """Return all jobs, and what is kept of removed ones."""
+        jobs = {job.id: job for job in (*self._store.removed(), *self._store.list())}
+        return [*jobs.values()]
 
     def _row(self, row: Row) -> CostRowView:
         shares = [(part, row.parts[part]) for part in TimePart if part in row.parts]
@@ -75,7 +81,7 @@ class Costs:
             least_micros=row.list - row.unsure,
             pay_micros=0 if self._emulated else row.pay,
             goodput=row.goodput,
-            all_chip_hours=_hours(row.chip_time),
+            waited_chip_hours=_hours(row.waited),
             parts=[
                 CostPartView(
                     part=part, chip_hours=_hours(share.chip_time), list_micros=share.micros
@@ -85,7 +91,7 @@ class Costs:
         )
 
     def ledger(self) -> LedgerView:
-        jobs = self._store.list()
+        jobs = self._every_job()
         covered = ledger.covered(jobs)
         return LedgerView(
             at=ledger.moment(self._clock.now()),
@@ -101,7 +107,7 @@ def _ledger_job(job: Job, covered: Collection[tuple[str, str]]) -> LedgerJobView
         slices=[
             _ledger_slice(job, slice, covered)
             for slice in job.slices
-            if slice.ready_at is not None and not ledger.free(job, slice)
+            if slice.ready_at is not None and not ledger.free(slice)
         ],
     )
 

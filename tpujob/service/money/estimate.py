@@ -19,6 +19,7 @@ from tpujob.domain.capacity.site import Site
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.model import Job
+from tpujob.domain.money import budget
 from tpujob.domain.money.conditions import Conditions, conditions
 from tpujob.domain.money.estimate import estimate, sums
 from tpujob.domain.money.estimate_shapes import (
@@ -39,7 +40,7 @@ from tpujob.ports import Clock, Store
 from tpujob.service.money import budgets
 from tpujob.service.submission import Placed
 
-#: number of newest jobs that are read
+#: number of newest jobs with a slice that are read, and of those that requested one
 NEWEST = 2000
 #: seconds between two checkpoints, where neither the user nor the job file states them
 CHECKPOINTS = 600.0
@@ -49,8 +50,10 @@ class Forecaster:
     """Forecasts for one request: the records are read once, for any number of places."""
 
     def __init__(self, jobs: Sequence[Job], now: float, prices: PriceList) -> None:
-        newest = sorted(jobs, key=lambda job: job.created_at)[-NEWEST:]
-        self._samples: list[SliceSample] = history(newest, now)
+        asked = sorted((job for job in jobs if job.slices), key=lambda job: job.created_at)
+        held = [job for job in asked if any(s.ready_at is not None for s in job.slices)]
+        newest = {job.id: job for job in (*asked[-NEWEST:], *held[-NEWEST:])}
+        self._samples: list[SliceSample] = history(newest.values(), now)
         self._prices = prices
 
     def of(
@@ -170,6 +173,8 @@ class Estimates:
             paid = budgets.paid_hours(placed.spec, placed.first, cost)
             if paid is not None:
                 view["budget_hours"] = round(paid, 6)
+                kept = budget.reserve(placed.first, placed.spec.stop_grace)
+                view["budget_reserve_micros"] = kept
         if long.work is not None:
             forecaster = Forecaster(jobs, self._clock.now(), self._site.prices)
             outlook = forecaster.of(placed.spec, cost.use, long.work, stated)

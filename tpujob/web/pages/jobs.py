@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from tpujob.api import JobOrder, ListAsked
 from tpujob.domain.model import Cause, State
+from tpujob.domain.text import unreadable
 from tpujob.service.job_index import query as listing
 from tpujob.web.pages.actions import ACTIONS
 from tpujob.web.pages.frame import PageContent, PageRequest
@@ -35,13 +36,15 @@ DOWN = frozenset(name for name, column in listing.COLUMNS.items() if column.larg
 
 def load_jobs(request: PageRequest) -> PageContent:
     query = request.query
+    page = request.api.list(wanted(query))
     return PageContent(
-        cast("Mapping[str, Any]", request.api.list(wanted(query))),
+        cast("Mapping[str, Any]", page),
         "Jobs",
         command(query),
         live="",
         shown={
             "asked": query,
+            "unclear": unreadable(page["unreadable"]),
             "columns": COLUMNS,
             "down": DOWN,
             "causes": list(Cause),

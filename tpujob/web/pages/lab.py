@@ -56,7 +56,7 @@ def load_queue(request: PageRequest) -> PageContent:
 
 
 def load_hosts(request: PageRequest) -> PageContent:
-    """Load the machines that are suspected of wrong numbers, and the marks that people gave them."""
+    """Load the machines that are suspected, and the marks that people gave them."""
     return PageContent({"hosts": request.api.hosts()}, "Hosts", "tpujob hosts", live="")
 
 

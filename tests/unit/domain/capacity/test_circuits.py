@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.records import NOW, V6E, A, B, job_in, request
 from tpujob.domain.capacity import circuits as capacity
-from tpujob.domain.capacity.circuits import PROBE
+from tpujob.domain.capacity.circuits import PROBE, RAISED
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.model import Cause, Job, Slice, State
 from tpujob.domain.observations import Circuit
@@ -56,7 +56,7 @@ def test_each_pause_counts_from_the_refusal_that_began_it() -> None:
     (second,) = refuse(first, B, opens + 5).values()
     assert (second.refusals, second.since, second.opened_at) == (2, NOW, opens + 5)
     late = request(B, Cause.STOCKOUT, opens + 4)  # asked for before the second refusal was known
-    (third,) = capacity.refused({"us-east5-b/v6e-8/spot": second}, late, opens + 6).values()
+    (third,) = capacity.refused({f"{second.pool}/8": second}, late, opens + 6).values()
     assert (third.refusals, third.opened_at) == (2, opens + 5)
 
 
@@ -103,10 +103,102 @@ def test_a_quota_blocks_a_zone_or_region_as_the_cloud_says(scope: Scope, blocks_
     refused = replace(request(B, Cause.QUOTA, NOW), refused_scope=scope)
     circuits = capacity.refused({}, refused, NOW)
     assert capacity.recalled([waiting_job(refused)]).keys() == circuits.keys(), "as the records say"
-    other_size = replace(B, type="v6e-16")
-    assert capacity.retry_at(other_size, circuits) > NOW, "a quota is of the generation"
+    assert capacity.retry_at(replace(B, type="v6e-16"), circuits) > NOW, "it needs more of it"
+    assert capacity.retry_at(replace(B, type="v6e-4"), circuits) == 0, "there may be less"
     assert capacity.retry_at(replace(B, pricing="on-demand"), circuits) == 0
     assert (capacity.retry_at(A, circuits) > NOW) is blocks_a
+
+
+def limited(type: str, limit: int, at: float = NOW) -> Slice:
+    refused = request(replace(V4, type=type), Cause.QUOTA, at)
+    return replace(refused, refused_scope="zone", refused_limit=limit)
+
+
+V4 = Offer("v4-8", "us-central2-b", "spot", "rt", 1.0)
+
+
+def test_a_slice_above_the_named_limit_is_requested_once_a_day_and_closes_nothing_else() -> None:
+    circuits = capacity.refused({}, limited("v4-64", 48), NOW)
+    assert capacity.retry_at(replace(V4, type="v4-64"), circuits) == NOW + RAISED
+    assert capacity.retry_at(replace(V4, type="v4-128"), circuits) == NOW + RAISED
+    assert capacity.retry_at(replace(V4, type="v4-32", tpu_slices=2), circuits) == NOW + RAISED
+    assert capacity.retry_at(replace(V4, type="v4-48"), circuits) == 0, "48 cores are 24 chips"
+    assert capacity.recalled([waiting_job(limited("v4-64", 48))]) == circuits | {
+        f"{c.pool}/limit": replace(c, since=NOW + 1, opened_at=NOW + 1, until=NOW + 1 + RAISED)
+        for c in circuits.values()
+    }
+
+
+def test_a_refusal_within_the_limit_is_for_what_is_in_use_and_names_the_limit_for_others() -> None:
+    circuits = capacity.refused({}, limited("v4-16", 48), NOW)
+    assert NOW < capacity.retry_at(replace(V4, type="v4-16"), circuits) < NOW + 100
+    assert capacity.retry_at(V4, circuits) == 0
+    assert capacity.retry_at(replace(V4, type="v4-64"), circuits) == NOW + RAISED
+
+
+def test_a_larger_limit_or_a_larger_slice_ends_what_a_limit_has_closed() -> None:
+    circuits = capacity.refused({}, limited("v4-64", 48), NOW)
+    raised = capacity.refused(circuits, limited("v4-256", 128, NOW + 60), NOW + 60)
+    assert capacity.retry_at(replace(V4, type="v4-64"), raised) == 0
+    assert capacity.retry_at(replace(V4, type="v4-256"), raised) == NOW + 60 + RAISED
+    assert capacity.granted(circuits, replace(V4, type="v4-32")) == circuits
+    assert capacity.granted(circuits, replace(V4, type="v4-64")) == {}
+
+
+def test_slices_of_one_host_have_a_quota_of_their_own_where_the_generation_has_one() -> None:
+    small, large = (
+        Offer(t, "us-west4-a", "spot", "rt", 1.0) for t in ("v5litepod-8", "v5litepod-16")
+    )
+    refused = replace(request(small, Cause.QUOTA, NOW), refused_limit=0)
+    circuits = capacity.refused({}, refused, NOW)
+    assert capacity.retry_at(small, circuits) == NOW + RAISED
+    assert capacity.retry_at(large, circuits) == 0, "its quota is another one"
+
+
+def test_a_stockout_says_nothing_of_fewer_slices_and_of_other_types() -> None:
+    two = replace(request(B, Cause.STOCKOUT, NOW), tpu_slices=2)
+    circuits = capacity.refused({}, two, NOW)
+    assert capacity.retry_at(replace(B, tpu_slices=2), circuits) > NOW
+    assert capacity.retry_at(replace(B, tpu_slices=4), circuits) > NOW
+    assert capacity.retry_at(B, circuits) == 0
+    assert capacity.retry_at(replace(B, type="v6e-4"), circuits) == 0
+
+
+def test_a_quota_may_be_requested_as_soon_as_an_own_slice_of_it_is_gone() -> None:
+    circuits = capacity.refused({}, limited("v4-16", 48), NOW)
+    circuits = capacity.refused(
+        circuits, request(replace(V4, type="v4-16"), Cause.STOCKOUT, NOW), NOW
+    )
+    gone = request(replace(V4, type="v4-32"), None, NOW - 900, ready=True)
+    opened = capacity.freed(circuits, gone, NOW + 5)
+    assert [c.until for c in opened.values() if c.cause is Cause.QUOTA and c.limit is None] == [
+        NOW + 5
+    ]
+    assert [c.until > NOW + 5 for c in opened.values() if c.cause is Cause.STOCKOUT] == [True]
+    assert capacity.retry_at(replace(V4, type="v4-64"), opened) == NOW + RAISED
+    elsewhere = replace(gone, zone="us-east1-d")
+    assert capacity.freed(circuits, elsewhere, NOW + 5) == circuits
+
+
+def test_a_large_request_that_is_under_way_does_not_make_small_ones_wait_for_its_answer() -> None:
+    circuits = capacity.refused({}, replace(limited("v4-8", 48), refused_limit=None), NOW)
+    opens = capacity.retry_at(V4, circuits)
+    circuits = capacity.asked(circuits, replace(V4, type="v4-32"), opens)
+    assert capacity.retry_at(V4, circuits) == opens
+    assert capacity.retry_at(replace(V4, type="v4-32"), circuits) == opens + PROBE
+    asked = capacity.asked(circuits, V4, opens)
+    assert capacity.retry_at(V4, asked) == opens + PROBE
+
+
+def test_a_large_request_keeps_the_count_of_its_own_refusals() -> None:
+    large = replace(V4, type="v4-32")
+    circuits = capacity.refused({}, replace(limited("v4-8", 48), refused_limit=None), NOW - 900)
+    for k in range(4):
+        again = replace(limited("v4-32", 48, NOW + k), refused_limit=None)
+        circuits = capacity.refused(circuits, again, NOW + k + 0.5)
+    opens = capacity.retry_at(large, circuits)
+    asked = capacity.asked(circuits, large, opens)
+    assert sorted(c.refusals for c in asked.values()) == [1, 4]
 
 
 def waiting_job(*slices: Slice, wake: float = NOW) -> Job:
@@ -120,8 +212,8 @@ def test_a_new_backend_recalls_the_circuits_from_the_records() -> None:
     )
     recalled = capacity.recalled([job])
     assert {name: c.refusals for name, c in recalled.items()} == {
-        "us-east5-b/v6e-8/spot": 4,
-        "us-east5-a/v6e-8/spot": 1,
+        "us-east5-b/v6e-8/spot/8": 4,
+        "us-east5-a/v6e-8/spot/8": 1,
     }
 
 
@@ -158,7 +250,8 @@ def test_a_permanent_refusal_lasts_until_a_person_resumes() -> None:
 def test_a_waiting_job_says_how_often_where_since_when_and_what_comes_next() -> None:
     # NOW is 02:46:40 UTC
     job = waiting_job(*(request(B, Cause.STOCKOUT, NOW - 60 * (5 - k), k) for k in range(1, 5)))
-    circuits = {"us-east5-b/v6e-8/spot": Circuit(Cause.STOCKOUT, 4, NOW - 240, NOW + 360, NOW)}
+    pool = "us-east5-b/v6e-8/spot"
+    circuits = {pool: Circuit(pool, Cause.STOCKOUT, 4, NOW - 240, NOW + 360, NOW)}
     text = capacity.waiting(job, circuits, NOW)
     assert text == (
         "4th stockout in us-east5-b since 02:42 UTC, next try there in 6 min, us-east5-a next now"

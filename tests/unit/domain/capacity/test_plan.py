@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tpujob.domain.capacity import circuits as offered
 from tpujob.domain.capacity.dependencies import JobEnd
 from tpujob.domain.capacity.entries import QueueEntry, Wanted
 from tpujob.domain.capacity.planning import AGED, PATIENCE, QueuePlan, plan
@@ -151,7 +152,7 @@ def test_the_same_jobs_give_the_same_plan_however_they_are_sorted(
 
 
 def refused(slice: Wanted, until: float) -> dict[str, Circuit]:
-    return {slice.shape: Circuit(Cause.STOCKOUT, 1, NOW - 60, until)}
+    return {slice.shape: Circuit(slice.shape, Cause.STOCKOUT, 1, NOW - 60, until)}
 
 
 def test_while_the_cloud_refuses_a_shape_others_pass_and_none_of_its_own() -> None:
@@ -192,6 +193,29 @@ def test_small_jobs_pass_a_big_one_for_a_while_and_then_the_quota_is_kept_for_it
     assert (reason(plan, 11), may_start(plan)) == (ReasonKind.RESERVED, [])
     plan = planned(replace(big, waiting_since=NOW - PATIENCE), waits(11), settings=QUOTA)
     assert may_start(plan) == [10], "all chips are free"
+
+
+def named(chips: int) -> dict[str, Circuit]:
+    """The cloud has named a quota of so many chips, and has refused the big job."""
+    at, until = NOW - 60, NOW + 900
+    limit = Circuit(SMALL.pool, Cause.QUOTA, 1, at, until, at, chips=chips + 1, limit=chips)
+    refused = Circuit(SMALL.pool, Cause.QUOTA, 9, at, until, at, chips=BIG.chips)
+    return {offered.key_of_limit(SMALL.pool): limit, "refused": refused}
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_quota_that_the_cloud_has_named_is_kept_for_a_big_job_in_the_same_way(asks: bool) -> None:
+    running = [holds(n) for n in range(1, 8)]
+    circuits = named(64)
+    if asks:
+        circuits["refused"] = replace(circuits["refused"], until=NOW - 1)
+    big = waits(10, BIG, since=NOW - PATIENCE, waiting_since=NOW - PATIENCE, refusals=9)
+    plan = planned(*running, big, waits(11), circuits=circuits)
+    assert (may_start(plan), reason(plan, 11)) == ([10] if asks else [], ReasonKind.RESERVED)
+    young = planned(*running, replace(big, waiting_since=NOW - 60), waits(11), circuits=circuits)
+    assert may_start(young) == [10, 11] if asks else [11]
+    alone = planned(big, waits(11), circuits=circuits)
+    assert may_start(alone) == [10, 11] if asks else [11], "others of the project hold the quota"
 
 
 def test_no_quota_is_kept_for_a_job_that_is_larger_than_the_quota() -> None:

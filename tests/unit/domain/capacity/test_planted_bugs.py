@@ -29,7 +29,7 @@ from tpujob.domain.capacity.planning import (
 from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage
 from tpujob.domain.model import Cause, Edge, State
-from tpujob.domain.observations import Circuit
+from tpujob.domain.observations import Circuit, Place
 
 plans: Any = import_module("tpujob.domain.capacity.planning")
 LABS = 400
@@ -81,16 +81,29 @@ def lab(seed: int) -> Lab:
             held_by=pick(["", "", "", "ada"]),
             not_before=pick([None, None, NOW - 3, NOW + 60]),
             hand_on=of_slices.random() < 0.8,
+            acted_at=of_slices.choice([0.0, 0.0, since]),
             edges=pick([(), (), (), *((Edge(job, "success"),) for job in ENDS)]),
             **common,
         )
         jobs.append(entry)
     limits = OwnerLimits(running=pick([None, 2, 4]), chips=pick([None, 72]))
     circuits = {
-        name: Circuit(Cause.STOCKOUT, 1, NOW - 60, NOW + pick([-1, 90]))
+        name: Circuit(name, Cause.STOCKOUT, 1, NOW - 60, NOW + pick([-1, 90]))
         for name in (SMALL.shape, BIG.shape, EAST.shape)
         if random.random() < 0.4
     }
+    of_sizes = Random(f"sizes {seed}")
+    for chips in (8, 64):
+        if of_sizes.random() < 0.3:
+            until = NOW + of_sizes.choice([-1, 90])
+            circuits[f"{SMALL.pool}/{chips}"] = Circuit(
+                SMALL.pool, Cause.QUOTA, 1, NOW - 60, until, chips=chips
+            )
+    if of_sizes.random() < 0.2:
+        at, limit = NOW - of_sizes.choice([5.0, 500.0]), of_sizes.choice([0, 48, 64])
+        circuits["limit"] = Circuit(
+            SMALL.pool, Cause.QUOTA, 1, at, at + 900, at, chips=limit + 1, limit=limit
+        )
     usage = {(share, owner): pick([0.0, 2e6]) for share in "xy" for owner in "abc"}
     shares = {s: sum(n for (share, _), n in usage.items() if share == s) for s in "xy"}
     return Lab(
@@ -167,15 +180,24 @@ def faults(case: Lab, plan: QueuePlan) -> Iterator[str]:
     yield from (f"{broken.rule}: {broken.text}" for broken in every(Planned(*arguments)))
     waiting = {entry.id: entry for entry in case.jobs if entry.waits}
     started = [waiting[job_id] for job_id in plan.order if plan.places[job_id].ask]
-    for name in case.circuits:
-        if sum(name in plan.places[entry.id].ask for entry in started) > 1:
-            yield "a circuit that is half open"
+    for circuit in case.circuits.values():
+        least = 1_000_000
+        for entry in started:
+            asked = [w.chips for w in entry.wanted if _concerns(circuit, w, plan.places[entry.id])]
+            if asked and max(asked) >= least:
+                yield "a circuit that is half open"
+            least = min([least, *asked])
     for slice in (SMALL, BIG, EAST):
         queued = sum(bool(entry.in_cloud_queue and entry.holds == slice) for entry in case.jobs)
         if queued >= REQUESTS and any(slice.shape in plan.places[o.id].ask for o in started):
             yield "the requests in the cloud's queue"
     yield from _quota(case, plan, waiting)
     yield from _handed_on(case, plan, waiting)
+
+
+def _concerns(circuit: Circuit, slice: Wanted, place: Place) -> bool:
+    mine = circuit.pool in slice.circuits and circuit.chips <= slice.chips
+    return mine and slice.shape in place.ask
 
 
 def _quota(case: Lab, plan: QueuePlan, waiting: dict[str, QueueEntry]) -> Iterator[str]:
@@ -326,11 +348,15 @@ def _edge_waits(edge: Edge, other: JobEnd | None) -> Any:
 
 
 def _all_through(real: Any, self: Any, entry: QueueEntry, waited: float) -> Any:
-    closed = {name: [*jobs] for name, jobs in self.closed.items()}
     answer = real(self, entry, waited)
-    self.closed.clear()
-    self.closed.update(closed)
+    self.asking.clear()
     return answer
+
+
+def _any_size(real: Any, self: Any, way: Wanted) -> Any:
+    """Let every refusal of a quota concern slices of any size."""
+    every = [c for c in self.circuits.values() if c.pool in way.circuits and c.limit is None]
+    return [*real(self, way), *every]
 
 
 _real_eligible = plans._eligible
@@ -374,6 +400,20 @@ BUGS: dict[str, tuple[Callable[[], Patch], str]] = {
     "an open circuit is ignored": (
         lambda: walk("_refused", lambda real, self, slice: None),
         ", refused for",
+    ),
+    "a refusal concerns smaller slices, too": (
+        lambda: walk("_about", _any_size),
+        "which does not hold",
+    ),
+    "what exceeds a quota is requested": (
+        lambda: walk("_too_big", lambda real, self, *given: None),
+        ", of a quota of",
+    ),
+    "a limit holds after a person has asked again": (
+        lambda: walk(
+            "_too_big", lambda real, self, one, way: real(self, replace(one, acted_at=0.0), way)
+        ),
+        "which does not hold",
     ),
     "a half-open circuit lets all through": (
         lambda: walk("place", _all_through),

@@ -1,6 +1,6 @@
 """Ends of attempts, requests and holds: where they lead, what is kept of them, and in which words."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -115,8 +115,48 @@ def test_a_job_is_as_far_as_the_host_that_is_furthest_behind() -> None:
     assert attempt_end.best_progress(silent) == at(None, phase="compile", checkpoint=5)
     alone = (report(0), report(1, progress=at(4, resumed_from=2, checkpoint=2)))
     assert attempt_end.best_progress(alone) == at(4, resumed_from=2, checkpoint=2)
-    two = (report(0, progress=at(8, checkpoint=8)), report(1, progress=at(8, checkpoint=4)))
-    assert attempt_end.best_progress(two).checkpoint == 8, "one host often saves for all"
+    savers = (report(0, progress=at(8, checkpoint=8)), report(1, progress=at(8)))
+    assert attempt_end.best_progress(savers).checkpoint == 8, "one host often saves for all"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "checkpoint", "partial"),
+    [
+        ([(450, 475, 478), (450, 475, 477)], 475, 478),
+        ([(475, 478), (475, 478)], 478, None),
+        ([(475, 478), ()], 478, None),  # host 0 saves for all
+        ([(470, 478), (477,)], None, 478),
+        ([(470, 478), (470,), ()], 470, 478),
+        ([(), ()], None, None),
+        ([range(69, 101), range(39, 71)], 70, 100),
+        ([range(69, 101), range(35, 67)], 66, 100),  # host 0 has reported 66, too, some time ago
+    ],
+)
+def test_a_checkpoint_is_one_that_every_host_has_which_saves(
+    hosts: list[Sequence[int]], checkpoint: int | None, partial: int | None
+) -> None:
+    reports = [
+        report(n, progress=at(500, checkpoint=max(steps, default=None)), checkpoints=tuple(steps))
+        for n, steps in enumerate(hosts)
+    ]
+    progress = attempt_end.best_progress(reports)
+    assert (progress.checkpoint, progress.partial_checkpoint) == (checkpoint, partial)
+    if checkpoint == 475:
+        assert attempt_end.best_progress(reports, 476).checkpoint == 475
+        assert attempt_end.best_progress(reports, 460).checkpoint == 450
+        assert attempt_end.best_progress(reports, 400).checkpoint == 475, "there is none before it"
+
+
+def test_of_hosts_that_resumed_from_different_steps_the_earliest_counts() -> None:
+    reports = (
+        report(0, progress=at(300, resumed_from=254)),
+        report(1, progress=at(300, resumed_from=253)),
+    )
+    assert attempt_end.best_progress(reports).resumed_from == 253
+    lone = (report(0, progress=at(300, resumed_from=254)), report(1, progress=at(40, first_step=1)))
+    assert attempt_end.best_progress(lone).resumed_from == 0
+    fresh = (report(0, progress=at(30, first_step=1)), report(1, progress=at(30, first_step=1)))
+    assert attempt_end.best_progress(fresh).resumed_from is None
 
 
 # A request -----------------------------------------------------------------------------------------------------------
@@ -241,8 +281,8 @@ def test_the_wait_doubles_with_each_retry_spent(spent: int, plain: float) -> Non
 def test_after_a_refusal_the_wait_is_for_the_first_offer_to_open() -> None:
     tried = request(B, Cause.STOCKOUT, NOW - 60)
     job = replace(leaving(State.QUEUED, Cause.STOCKOUT), spec=V6E, slices=(tried,))
-    full = Circuit(Cause.STOCKOUT, 5, NOW - 900, NOW + 300, NOW)
     b, a = "us-east5-b/v6e-8/spot", "us-east5-a/v6e-8/spot"
+    full = Circuit(b, Cause.STOCKOUT, 5, NOW - 900, NOW + 300, NOW)
     assert arrive(job, {b: full}).payload == Requeued(1.0), "the other zone may be asked"
-    both = {b: full, a: replace(full, until=NOW + 40)}
+    both = {b: full, a: replace(full, pool=a, until=NOW + 40)}
     assert arrive(job, both).payload == Requeued(40.0)

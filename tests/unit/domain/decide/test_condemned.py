@@ -84,7 +84,7 @@ def test_a_condemned_slice_is_polled_however_long_the_job_waits_for_another_one(
     """All circuits of the job are open for 15 minutes."""
     job = kept(state=State.QUEUED, wake=NOW - 60)
     names = (circuits.key(o, Cause.STOCKOUT) for o in circuits.allowed(job))
-    closed = dict.fromkeys(names, Circuit(Cause.STOCKOUT, 9, NOW - 9000, NOW + 900))
+    closed = {name: Circuit(name, Cause.STOCKOUT, 9, NOW - 9000, NOW + 900) for name in names}
     waits = decide(job, Observation({BAD: THERE}, circuits=closed), NOW)
     assert (waits.event, waits.action) == (None, None), "there is nothing to be done yet"
     assert waits.wake_in <= 30

@@ -60,8 +60,9 @@ LOOKS: list[SliceSeen] = [
 ]
 CIRCUITS = [
     {},
-    {"us-central2-b/v4-16/spot": Circuit(Cause.STOCKOUT, 3, NOW - 900, NOW + 60, NOW - 5)},
-    {"us-central2-b/v4/spot": Circuit(Cause.QUOTA, 1, NOW - 900, NOW - 60, NOW - 90)},
+    {"1": Circuit("us-central2-b/v4-16/spot", Cause.STOCKOUT, 3, NOW - 900, NOW + 60, NOW - 5)},
+    {"1": Circuit("us-central2-b/v4/spot", Cause.QUOTA, 1, NOW - 900, NOW - 60, NOW - 90)},
+    {"1": Circuit("us-central2-b/v4/spot", Cause.QUOTA, 1, NOW - 9, NOW + 9000, chips=5, limit=4)},
 ]
 
 

@@ -17,7 +17,7 @@ from tpujob.domain.observations import Observation, Present, SliceSeen, SliceSta
 
 E = EventKind
 ENDS = {E.ATTEMPT_ENDED, E.ATTEMPT_RETRIED, E.ATTEMPT_CONDEMNED}
-OFTEN = {None, E.PROGRESSED, E.WATCHED, E.REPORTS_IGNORED, E.COPY_ADVANCED}
+OFTEN = {None, E.PROGRESSED, E.WATCHED, E.REPORTS_IGNORED, E.WARNED, E.COPY_ADVANCED}
 NAMES = ("tj-000001-1", "tj-000001-2")
 
 
@@ -87,7 +87,8 @@ def test_a_decision_asks_at_most_twice_and_rests_on_nothing_that_is_too_old(
 
 
 READY = Present(SliceState.READY, ENDPOINTS)
-LOST = Present(SliceState.PREEMPTED)
+LOST = Present(SliceState.STOPPED)
+PREEMPTED = Present(SliceState.PREEMPTED)
 RUNS = (report(0, progress=Progress(5)), report(1, progress=Progress(5)))
 ENDED = (report(0, "exited", 1), report(1, "exited", 1))
 CANCELLED = job_in(State.RUNNING, wish=DesiredState.CANCEL)
@@ -99,6 +100,7 @@ CANCELLED = job_in(State.RUNNING, wish=DesiredState.CANCEL)
         (job_in(State.RUNNING), READY, RUNS, [], E.PROGRESSED),
         (job_in(State.PREPARING), READY, (), [], None),
         (job_in(State.RUNNING), LOST, RUNS, [Needs.FRESH, Needs.EVIDENCE], E.ATTEMPT_ENDED),
+        (job_in(State.RUNNING), PREEMPTED, RUNS, [Needs.FRESH], E.SLICE_PREEMPTED),
         (job_in(State.RUNNING), READY, ENDED, [Needs.FRESH, Needs.EVIDENCE], E.ATTEMPT_RETRIED),
         (CANCELLED, READY, RUNS, [Needs.FRESH], E.HELD),
         (job_in(State.PROVISIONING), READY, (), [Needs.FRESH], E.SLICE_READY),

@@ -128,10 +128,17 @@ def test_no_further_slice_is_asked_for_while_three_are_condemned_and_billed() ->
 SUSPENDING = Present(SliceState.PREEMPTED, suspending=True)
 
 
+def preempted(job: Job) -> Job:
+    """Return the job with what the cloud reported of its slice first."""
+    happened = decide(job, Observation({NAME: SUSPENDING}), NOW).event
+    assert happened.kind is K.SLICE_PREEMPTED
+    return apply(job, happened)
+
+
 @pytest.mark.parametrize("delete_asked", [True, False], ids=["deleted-before", "not-yet"])
 def test_the_deletion_of_a_slice_waits_while_the_cloud_is_suspending_it(delete_asked: bool) -> None:
     """The time is counted from the record, so that another backend goes on counting."""
-    job = job_in(State.RELEASING, deleted=delete_asked)
+    job = preempted(job_in(State.RELEASING, deleted=delete_asked))
     assert step(job, SUSPENDING) == (K.SLICE_SUSPENDING, None)
     event = decide(job, Observation({NAME: SUSPENDING}), NOW).event
     assert (
@@ -152,18 +159,19 @@ def test_the_deletion_of_a_slice_waits_while_the_cloud_is_suspending_it(delete_a
 
 def test_a_slice_that_is_suspended_is_deleted_without_force() -> None:
     slice_ = replace(releasing().slices[0], suspending_since=NOW - 30, delete_asked_at=None)
-    job = replace(releasing(), slices=(slice_,))
+    job = preempted(replace(releasing(), slices=(slice_,)))
     assert step(job, Present(SliceState.PREEMPTED)) == (None, DeleteSlice(NAME))
 
 
 def test_a_slice_that_is_being_suspended_is_there() -> None:
     """Two looks that missed it, one before and one after, do not agree."""
     slice_ = replace(releasing(missing=70).slices[0], suspending_since=NOW - 60)
-    assert step(replace(releasing(), slices=(slice_,)), SUSPENDING)[0] is K.SLICE_FOUND
+    job = preempted(replace(releasing(), slices=(slice_,)))
+    assert step(job, SUSPENDING)[0] is K.SLICE_FOUND
 
 
 def test_a_condemned_slice_is_given_its_time_to_be_suspended_too() -> None:
     condemned = {"role": SliceRole.CONDEMNED, "condemned_at": NOW - 20, "delete_reason": "bad"}
     slice_ = replace(releasing().slices[0], delete_asked_at=None, stopped=True, **condemned)
-    job = replace(job_in(State.QUEUED), slices=(slice_,), wake=NOW + 60)
+    job = preempted(replace(job_in(State.QUEUED), slices=(slice_,), wake=NOW + 60))
     assert step(job, SUSPENDING) == (K.SLICE_SUSPENDING, None)

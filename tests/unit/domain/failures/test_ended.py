@@ -39,7 +39,7 @@ def test_hosts_get_time_to_end_by_themselves_after_the_first_that_failed() -> No
         ([(None, None, 3.0)], ""),
         ([(9, None, None)], ""),
         ([(9, 8, None)], "not saved, 1 step lost"),
-        ([(9, 7, None), (8, 5, None)], "not saved, 2 steps lost"),
+        ([(9, 7, None), (8, 5, None)], "not saved, 4 steps lost"),
         ([(9, 9, None)], "step 9 was saved"),
         ([(8, 9, None), (8, None, None)], "step 8 was saved"),
         ([(9, 9, 2.0), (9, 9, 5.4)], "saved step 9 in 5 s"),
@@ -71,6 +71,14 @@ def test_work_since_a_resume_is_lost_unless_it_may_have_been_saved(
 ) -> None:
     progress = Progress(step=52, resumed_from=40, checkpoint=checkpoint)
     assert saved_words([host(0, code, progress=progress)]) == words
+
+
+def test_hosts_that_saved_different_steps_when_they_were_stopped_have_no_step_in_common() -> None:
+    reports = [
+        host(i, 75, progress=Progress(step=step, checkpoint=step), saved_in=2.0)
+        for i, step in enumerate((253, 254))
+    ]
+    assert saved_words(reports) == "the hosts saved different steps, 253 to 254"
 
 
 @pytest.mark.parametrize(
@@ -156,5 +164,5 @@ def test_evidence_names_files_from_the_folder_of_the_job_and_has_no_lines_of_mar
         "           ^",
         "NameError: name 'y' is not defined",
     )
-    texts = [line.text for line in end(host(0, 1, evidence=lines)).evidence]
+    texts = [line.text for line in end(host(0, 1, *lines)).evidence]
     assert texts == [lines[0], '  File "prog.py", line 2, in f', lines[2], lines[4]]

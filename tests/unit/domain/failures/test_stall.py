@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tpujob.domain.failures import stall
 from tpujob.domain.model import Cause, Outcome, Progress, Proof
-from tpujob.domain.observations import HostReport, Silence
+from tpujob.domain.observations import HostReport, OutputLine, Silence
 
 STALL = 900.0
 
@@ -12,6 +12,10 @@ STALL = 900.0
 def running(host: int, idle: float, *, step: int | None = 7, looks: int = 100) -> HostReport:
     progress = Progress(step=step, phase="train")
     return HostReport(host, 1, "running", age=5.0, idle=idle, looks=looks, progress=progress)
+
+
+def _stack(*lines: str) -> tuple[OutputLine, ...]:
+    return tuple(OutputLine(line) for line in lines)
 
 
 def test_a_program_without_progress_on_any_host_hangs() -> None:
@@ -70,8 +74,8 @@ def test_the_host_at_an_earlier_step_is_the_odd_one() -> None:
 
 def test_the_host_whose_stack_differs_is_the_odd_one_and_shown_first() -> None:
     waits = ("psum (collective.py:31)", "train (engine/loop.py:80)")
-    reports = [replace(running(h, 1000), evidence=waits) for h in range(4)]
-    reports[2] = replace(reports[2], evidence=("read (data.py:9)", "train (engine/loop.py:80)"))
+    reports = [replace(running(h, 1000), evidence=_stack(*waits)) for h in range(4)]
+    reports[2] = replace(reports[2], evidence=_stack("read (data.py:9)", waits[1]))
     end = stall.hung(STALL, tuple(reports))
     assert end.host == 2
     assert end.evidence[0] == Proof(2, "read (data.py:9)")
@@ -79,7 +83,7 @@ def test_the_host_whose_stack_differs_is_the_odd_one_and_shown_first() -> None:
 
 def test_stacks_that_differ_in_numbers_only_are_alike() -> None:
     reports = tuple(
-        replace(running(h, 1000), evidence=(f"Thread 0x7f{h}a: wait",)) for h in (0, 1, 2)
+        replace(running(h, 1000), evidence=_stack(f"Thread 0x7f{h}a: wait")) for h in (0, 1, 2)
     )
     assert stall.odd_one(reports) == (None, "")
 
@@ -91,7 +95,7 @@ def test_no_stack_is_the_odd_one_of_two_or_where_all_differ() -> None:
         "save (engine/loop.py:80)",
         "read (data.py:9)",
     )
-    reports = [replace(running(h, 1000), evidence=(line,)) for h, line in enumerate(stacks)]
+    reports = [replace(running(h, 1000), evidence=_stack(line)) for h, line in enumerate(stacks)]
     assert stall.odd_one(reports[:2]) == (None, "")
     assert stall.odd_one(reports[:3]) == (None, "")
     assert stall.odd_one(reports) == (None, "")

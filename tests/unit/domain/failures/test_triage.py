@@ -17,20 +17,17 @@ BUSY = "open(/dev/vfio/0): Device or resource busy: Couldn't open iommu group /d
 
 
 SIGNS = [
-    (Cause.TPU_BUSY, "F0000 tpu.cc: Couldn't open iommu group /dev/vfio/12"),
-    (Cause.TPU_BUSY, "open(/dev/accel0): Operation not permitted"),
-    (Cause.TPU_BUSY, "ABORTED: The TPU is already in use by process with pid 1234."),
-    (Cause.TPU_BUSY, "Internal error when accessing libtpu multi-process lockfile."),
-    (Cause.TPU_BUSY, "RuntimeError: FAILED_PRECONDITION: the TPU system is not initialized"),
+    (Cause.TPU_BUSY, "RuntimeError: tpu.cc: Couldn't open iommu group /dev/vfio/12"),
+    (Cause.TPU_BUSY, "RuntimeError: open(/dev/accel0): Operation not permitted"),
+    (Cause.TPU_BUSY, "RuntimeError: ABORTED: The TPU is already in use by process with pid 1234."),
+    (Cause.TPU_BUSY, "E: Internal error when accessing libtpu multi-process lockfile."),
     (
         Cause.TPU_BUSY,
         "RuntimeError: Unable to initialize backend 'tpu': UNKNOWN: TPU initialization failed: "
         "open(/dev/vfio/0): Device or resource busy",
     ),
-    (Cause.BAD_HOST, "No accelerator found. Run on a TPU node"),
     (Cause.BAD_HOST, "RuntimeError: Failed to initialize TPU system"),
-    (Cause.BAD_HOST, "UNKNOWN: TPU initialization failed: no answer from the chips"),
-    (Cause.BAD_HOST, "Did you run your code on all TPU hosts?"),
+    (Cause.BAD_HOST, "E: UNKNOWN: TPU initialization failed: no answer from the chips"),
     (
         Cause.OOM_HBM,
         "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. "
@@ -46,34 +43,78 @@ SIGNS = [
         Cause.OOM_HOST,
         "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 745. GiB for an array",
     ),
-    (Cause.OOM_HOST, "terminate called after throwing an instance of 'std::bad_alloc'"),
     (Cause.OOM_HOST, "OSError: [Errno 12] Cannot allocate memory"),
     (Cause.OOM_HOST, "RuntimeError: DataLoader worker (pid 99) is killed by signal: Killed."),
-    (Cause.OOM_HOST, "[tpujob] the kernel killed for want of memory, processes: 1"),
-    (Cause.PERMISSION, "403 ada@x does not have storage.objects.create access to the bucket"),
+    (Cause.PERMISSION, "E: 403 ada@x does not have storage.objects.create access to the bucket"),
     (Cause.SETUP, "ModuleNotFoundError: No module named 'optax'"),
-    (Cause.SETUP, "[tpujob] cannot start trainer: No such file or directory"),
-    (Cause.SETUP, "bash: line 1: trainer: command not found"),
-    (Cause.SETUP, "bash: line 1: python: command not found"),
-    (Cause.SETUP, "sh: 1: python: not found"),
-    (Cause.SETUP, "[tpujob] cannot start python: No such file or directory"),
+    (Cause.NONFINITE, "ValueError: Loss is NaN at step 7"),
+    (Cause.HANG, "XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: x"),
     (Cause.CRASH, "OSError: [Errno 28] No space left on device: '/tmp/x'"),
 ]
+COSTLY = (Cause.TPU_BUSY, Cause.BAD_HOST)
 
 
 @pytest.mark.parametrize(("cause", "line"), SIGNS)
 @pytest.mark.parametrize("code", [1, 134, -6])
-def test_each_sign_names_its_cause(cause: Cause, line: str, code: int) -> None:
-    ended = end(host(0, code, "step 7 loss 0.5", line, "bye"))
+def test_the_last_error_names_its_cause(cause: Cause, line: str, code: int) -> None:
+    ended = end(host(0, code, "step 7 loss 0.5", *ERROR, line, "bye"))
     assert (ended.outcome, ended.cause, ended.host) == (Outcome.FAILED, cause, 0)
-    assert [str(proof) for proof in ended.evidence] == [f"host 0: {line}"[: evidence.WIDTH]]
+    shown = [proof.text for proof in ended.evidence]
+    assert shown == [*ERROR, line[: evidence.WIDTH - len("host 0: ")]]
+    assert line in ended.detail
 
 
-@pytest.mark.parametrize("line", [line for _, line in SIGNS] + [ECHO])
-def test_the_agent_keeps_every_line_that_is_a_sign(line: str) -> None:
+@pytest.mark.parametrize(("cause", "line"), SIGNS)
+def test_the_same_text_is_no_cause_if_the_program_made_steps_after_it_or_has_another_error(
+    cause: Cause, line: str
+) -> None:
+    steps = [f"step {n} loss 0.5" for n in range(8)]
+    assert end(host(0, 1, *ERROR, line, *steps, "no data")).detail == "host 0: exit code 1: no data"
+    assert "KeyError" in end(host(0, 1, line, *ERROR, "KeyError: 'x'")).message
+    del cause
+
+
+@pytest.mark.parametrize(("cause", "line"), SIGNS)
+def test_an_error_is_found_before_much_output_and_named_only_as_the_last_that_happened(
+    cause: Cause, line: str
+) -> None:
     later = [b"later %d" % i for i in range(1000)]
-    lines = read_evidence(agent.pick_lines([line.encode(), *later]))
-    assert lines[0] == line[: agent.TAIL_WIDTH]
+    log = [line.encode() for line in (*ERROR, line)]
+    at_once = [agent.TailLine(text, at=100.0) for text in (*log, *later)]
+    picked = read_evidence(agent.pick_lines(at_once, ended=100.0))
+    assert evidence.last_error(picked) == line
+    assert len(picked) == len(ERROR) + 1 + agent.MORE + agent.LAST_WORDS
+    long_ago = [agent.TailLine(text, at=100.0) for text in log]
+    long_ago += [agent.TailLine(text, at=900.0) for text in later]
+    assert evidence.last_error(read_evidence(agent.pick_lines(long_ago, ended=900.0))) == ""
+    told = agent.pick_lines(at_once[:3], ended=100.0, stepped=200.0)
+    assert all(line.stepped for line in read_evidence(told))
+    del cause
+
+
+def test_last_lines_name_a_cause_if_they_are_near_the_end_and_no_error_was_printed() -> None:
+    assert end(host(0, 1, BUSY, "bye")).cause is Cause.TPU_BUSY
+    assert end(host(0, 1, BUSY, *(f"line {n}" for n in range(20)))).cause is Cause.CRASH
+    assert end(host(0, 127, "bash: line 1: trainer: command not found")).cause is Cause.SETUP
+    assert end(host(0, 1, "bash: nvidia-smi: command not found", "bye")).cause is Cause.CRASH
+    assert end(host(0, 2, "usage: x", "x: error: no such run")).cause is Cause.BAD_SPEC
+    assert end(host(0, 1, "x: error: no such run")).cause is Cause.CRASH
+    aborted = "terminate called after throwing an instance of 'std::bad_alloc'"
+    assert end(host(0, 134, aborted, "  what():  std::bad_alloc")).cause is Cause.OOM_HOST
+
+
+def test_a_kill_by_the_kernel_explains_a_lost_process_and_no_error_of_the_program() -> None:
+    lost = "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly"
+    assert end(host(0, 1, *ERROR, lost)).cause is Cause.CRASH
+    assert end(host(0, 1, *ERROR, lost, kernel_kills=1)).cause is Cause.OOM_HOST
+    assert end(host(0, 1, "bye", kernel_kills=1)).cause is Cause.OOM_HOST
+    assert end(host(0, 1, *ERROR, "KeyError: 'x'", kernel_kills=1)).cause is Cause.CRASH
+
+
+def test_a_tpu_that_made_steps_did_come_up() -> None:
+    error = "RuntimeError: Failed to initialize TPU system"
+    assert end(host(0, 1, *ERROR, error)).cause is Cause.BAD_HOST
+    assert end(host(0, 1, *ERROR, error, progress=Progress(step=3))).cause is Cause.CRASH
 
 
 @pytest.mark.parametrize(
@@ -94,7 +135,7 @@ def test_lines_that_prove_nothing_stay_a_crash(line: str) -> None:
 
 @pytest.mark.parametrize(
     ("code", "cause"),
-    [(65, Cause.NONFINITE), (71, Cause.BAD_HOST), (75, Cause.PREEMPTED), (78, Cause.BAD_SPEC)],
+    [(65, Cause.NONFINITE), (71, Cause.BAD_HOST), (75, Cause.RESTART), (78, Cause.BAD_SPEC)],
 )
 def test_an_exit_code_of_the_contract_is_believed_before_any_line(code: int, cause: Cause) -> None:
     assert end(host(0, code, BUSY, "MemoryError")).cause is cause
@@ -103,12 +144,12 @@ def test_an_exit_code_of_the_contract_is_believed_before_any_line(code: int, cau
 def test_no_line_makes_a_failure_of_a_success_or_the_reverse() -> None:
     assert end(host(0, 0, BUSY)).outcome is Outcome.SUCCEEDED
     for _, line in SIGNS:
-        assert end(host(0, 1, line)).outcome is Outcome.FAILED
+        assert end(host(0, 1, *ERROR, line)).outcome is Outcome.FAILED
 
 
 def test_an_error_of_the_agent_comes_before_the_lines_of_the_program() -> None:
     killed = {"error": "killed for want of memory", "error_cause": Cause.OOM_HOST}
-    ended = end(host(0, -9, "No accelerator found", **killed))
+    ended = end(host(0, -9, *ERROR, "E: Failed to initialize TPU system", **killed))
     assert (ended.cause, ended.detail) == (Cause.OOM_HOST, "host 0: killed for want of memory")
     assert ended.message == "host 0: killed by signal 9"
     unstarted = end(host(0, None, error="no file a/secret.txt", error_cause=Cause.SETUP))
@@ -237,7 +278,7 @@ def test_a_notice_explains_a_killed_program_better_than_its_lines() -> None:
 
 
 def test_evidence_of_a_great_slice_stays_small() -> None:
-    lines = tuple(f"{BUSY} {'x' * 500} {i}" for i in range(50))
+    lines = tuple(f"{i} {BUSY} {'x' * 500}" for i in range(50))
     ended = end(*(host(i, 1, *lines, age=50 - i / 100) for i in range(1000)))
     assert len(ended.evidence) <= evidence.LINES
     assert max(len(str(proof)) for proof in ended.evidence) <= evidence.WIDTH

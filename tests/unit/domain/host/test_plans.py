@@ -22,7 +22,7 @@ def test_the_cache_that_hosts_share_is_their_owners_alone() -> None:
 
 
 def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
-    first, second = launch.plans(a_job(), report_every=3, avoid={"rack-7"})
+    first, second = launch.plans(a_job(), report_every=3, avoid={"rack-7": "it lies"})
     assert (first.host, second.host) == (0, 1)
     assert first.document == {
         "v": 1,
@@ -33,7 +33,7 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
         "workdir": "gs://shed/jobs/000042",
         "bundles": ["gs://shed/bundles/a.tar.gz", "gs://shed/bundles/b.tar.gz"],
         "setup": None,
-        "argv": ["bash", "-c", "python train.py"],
+        "argv": ["bash", "-o", "pipefail", "-c", "python train.py"],
         "env": {},
         "context": first.document["context"],
         "grace": 30,
@@ -42,7 +42,7 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
         "watch": {"nonfinite": None, "progress": None, "checkpoint": None, "resume": None},
         "stall": {"seconds": 900, "first": 1800, "looks": 5},
         "nonfinite_steps": 20,
-        "avoid": ["rack-7"],
+        "avoid": {"rack-7": "it lies"},
         "preflight": {
             "slice": "tj-000042-1",
             "chips": 8,
@@ -56,6 +56,7 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
         "environment": None,
         "mounts": [],
         "outputs": [],
+        "shared_outputs": [],
         "created_at": a_job().created_at,
         "stage": [],
         "folders": {},

@@ -12,7 +12,14 @@ from tests.support.records import ENDPOINTS, NOW, job_in
 from tpujob.domain.decide import decide
 from tpujob.domain.host import reports
 from tpujob.domain.model import Cause, Progress, State, Unreached, Verdict
-from tpujob.domain.observations import HostReport, Maintenance, Observation, Present, SliceState
+from tpujob.domain.observations import (
+    HostOutputs,
+    HostReport,
+    Maintenance,
+    Observation,
+    Present,
+    SliceState,
+)
 from tpujob.protocol import AgentCause, Phase
 
 #: As an agent of 0.1.0 writes it. It may outlive its backend, so it is understood for ever.
@@ -72,6 +79,17 @@ def test_values_of_a_wrong_type_count_as_missing() -> None:
     read = reports.read_report(0, huge)[1]
     assert len(read.error) == 500
     assert replace(read, error="") == report
+
+
+def test_checkpoints_and_outputs_are_read_within_bounds() -> None:
+    empty = ["ckpt", "a\nb", 7, "", "c", "d"]
+    outputs = {"restored": 3, "left_out": -1, "empty": empty}
+    report = reports.read_report(0, said(checkpoints=[*range(40), "x", 2.5], outputs=outputs))[1]
+    assert report.checkpoints == tuple(range(10, 40))
+    assert report.outputs == HostOutputs(3, 0, ("ckpt", "a b"))
+    for wrong in ({}, [], "x", None):
+        read = reports.read_report(0, said(checkpoints=wrong, outputs=wrong))[1]
+        assert (read.checkpoints, read.outputs) == ((), None)
 
 
 def test_announced_maintenance_is_read_and_changes_no_decision() -> None:

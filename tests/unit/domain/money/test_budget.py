@@ -54,7 +54,7 @@ def test_what_a_grant_pays_for_is_not_counted() -> None:
 
 
 def test_a_first_minute_that_is_free_uses_no_budget() -> None:
-    brief = replace(SLICE, pricing="spot", ready_at=NOW - 900, missing_since=NOW - 850)
+    brief = replace(SLICE, pricing="spot", ready_at=NOW - 900, preempted_at=NOW - 850)
     job = with_budget(job_in(State.RUNNING), 50, slices=(replace(brief, gone_at=NOW - 840),))
     account = budget.account(job, NOW)
     assert account.used == usd_of_job(job, NOW) == 0

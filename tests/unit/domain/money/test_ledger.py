@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.records import a_job, job_in
 from tpujob.domain.model import Attempt, Cause, Grant, Job, Slice, State
+from tpujob.domain.money.budget import account
 from tpujob.domain.money.ledger import HOUR as HOUR_US
 from tpujob.domain.money.ledger import accrued, between, covered, free, usd_of_job, usd_of_slice
 from tpujob.domain.money.report import report
@@ -45,29 +46,43 @@ def test_a_job_costs_what_all_its_slices_cost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "pricing", "cause", "is_free"),
+    ("seconds", "fields", "is_free"),
     [
-        (59.0, "spot", Cause.PREEMPTED, True),
-        (60.0, "spot", Cause.PREEMPTED, False),
-        (59.0, "on-demand", Cause.PREEMPTED, False),
-        (59.0, "spot", Cause.CRASH, False),
+        (59.0, {}, True),
+        (60.0, {}, False),
+        (59.0, {"pricing": "on-demand"}, False),
+        (59.0, {"epoch": 1}, False),
     ],
 )
-def test_a_spot_slice_that_is_preempted_in_its_first_minute_is_free(
-    seconds: float, pricing: Any, cause: Cause, is_free: bool
+def test_a_spot_slice_that_the_cloud_preempts_in_its_first_minute_is_free(
+    seconds: float, fields: dict[str, Any], is_free: bool
 ) -> None:
-    preempted = replace(SLICE, ready_at=2000.0, gone_at=2300.0, pricing=pricing)
-    ended = Attempt(1, preempted.name, 2010.0, ended_at=2000.0 + seconds, cause=cause)
-    job = job_with(preempted, attempts=(ended,))
-    assert free(job, preempted) is is_free
+    preempted = replace(SLICE, ready_at=2000.0, gone_at=2300.0, preempted_at=2000.0 + seconds)
+    preempted = replace(preempted, **fields)
+    job = job_with(preempted)
+    assert free(preempted) is is_free
     assert (usd_of_job(job, 9000.0) == 0.0) is is_free
     assert (report([job], 9000.0, "job").total.list == 0) is is_free
 
 
-def test_a_slice_that_vanished_in_its_first_minute_is_free_without_an_attempt() -> None:
-    vanished = replace(SLICE, ready_at=2000.0, missing_since=2030.0)
-    assert free(job_with(vanished), vanished)
-    assert not free(job_with(vanished), replace(vanished, missing_since=2100.0))
+@pytest.mark.parametrize("cause", list(Cause))
+def test_no_cause_of_an_attempt_makes_a_slice_free(cause: Cause) -> None:
+    gone = replace(
+        SLICE, ready_at=2000.0, missing_since=2030.0, suspending_since=2030.0, gone_at=2300.0
+    )
+    ended = Attempt(1, gone.name, 2010.0, ended_at=2030.0, cause=cause)
+    assert usd_of_job(job_with(gone, attempts=(ended,)), 9000.0) == round(8.0 * 300 / HOUR, 6)
+
+
+def test_what_no_poll_saw_is_in_the_report_as_uncertain_and_in_no_budget() -> None:
+    lost = replace(SLICE, ready_at=0.0, certain_until=HOUR, preempted_at=3 * HOUR, gone_at=3 * HOUR)
+    job = replace(job_with(lost), spend_limit=100_000_000)
+    total = report([job], 9 * HOUR, "job").total
+    assert (total.list, total.unsure) == (24_000_000, 16_000_000)
+    assert account(job, 9 * HOUR).used == 8_000_000
+    unseen = replace(lost, certain_until=0.0)
+    assert account(replace(job, slices=(unseen,)), 9 * HOUR).used == 0
+    assert report([job_with(unseen)], 9 * HOUR, "job").total.unsure == 24_000_000
 
 
 @pytest.mark.parametrize("grants", [(), (GRANT,)])

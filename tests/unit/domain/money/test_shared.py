@@ -73,9 +73,7 @@ def test_a_record_that_is_read_again_takes_the_place_of_the_old_one() -> None:
 
 
 def test_a_first_minute_that_is_free_is_not_counted() -> None:
-    brief = replace(
-        billed(NOV, NOV + 50), pricing="spot", missing_since=NOV + 45, usd_per_hour=7200
-    )
+    brief = replace(billed(NOV, NOV + 50), pricing="spot", preempted_at=NOV + 45, usd_per_hour=7200)
     assert used(sums(month(NOV), job_of("ada", brief)), NOV + DAY, EVER, MONTHLY) == [0, 0]
 
 

@@ -75,7 +75,9 @@ def test_its_money_is_what_the_job_has_spent_to_the_micro_dollar() -> None:
         assert sum(micros or 0 for micros in cost) == round((usd_of_job(job, now) or 0) * US)
     unpriced = replace(job, slices=(replace(job.slices[0], usd_per_hour=None), *job.slices[1:]))
     assert timeline(unpriced, 1600.0)[1].micros is None
-    free = replace(job, slices=(slice_of(1, 0, 950, 1050), *job.slices[1:]))
+    free = replace(
+        job, slices=(replace(slice_of(1, 0, 950, 1050), preempted_at=1000.0), *job.slices[1:])
+    )
     assert all(
         stretch.micros == 0 for stretch in timeline(free, 1600.0) if stretch.slice is free.slices[0]
     )

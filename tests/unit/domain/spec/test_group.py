@@ -30,17 +30,17 @@ def test_a_matrix_makes_one_element_of_each_combination_the_first_key_slowest() 
     spec = read(SWEEP)
     made = list(elements(spec))
     assert [tuple(element.params.values()) for element in made] == [
-        ("0.001", "0"),
-        ("0.001", "1"),
-        ("0.0003", "0"),
-        ("0.0003", "1"),
-        ("0.0003", "2"),
+        ("1e-3", "0"),
+        ("1e-3", "1"),
+        ("3e-4", "0"),
+        ("3e-4", "1"),
+        ("3e-4", "2"),
     ]
     assert (size(spec), at_once(spec)) == (5, 2)
     last = made[-1].spec
     assert (last.name, last.is_group) == ("sweep-4", False)
-    assert last.run.command == "train --lr 0.0003 --seed 2 --n 4 ${lr} {other} {}"
-    assert last.run.env == {"LR": "0.0003", "TAG": "a 2 b"}
+    assert last.run.command == "train --lr 3e-4 --seed 2 --n 4 ${lr} {other} {}"
+    assert last.run.env == {"LR": "3e-4", "TAG": "a 2 b"}
     assert [*elements(spec, 3, 2)] == made[3:]
     for written in (spec, last):
         assert parse(json.loads(json.dumps(dump(written)))) == written
@@ -54,6 +54,54 @@ def test_a_value_of_args_that_is_a_parameter_keeps_its_type() -> None:
     assert [a["b"] for a in args] == ["1!", "0.5!", "true!", "text!"]
     assert [a["c"] for a in args] == [0, 1, 2, 3]
     assert [type(a["a"]) for a in args] == [int, float, bool, str]
+
+
+def test_values_are_texts_as_they_were_written() -> None:
+    written = "[1e-5, 1.0e-05, 3E-4, 1_000, .5, 010, 0x10, on, True, 2026-11-28, 1:30, 12345678901234567890, 'null']"
+    values = written.strip("[]").replace("'", "").split(", ")
+    spec = read(f"matrix: {{lr: {written}}}\n")
+    made = list(elements(spec))
+    assert [element.params["lr"] for element in made] == values
+    assert [element.spec.run.env["LR"] for element in made] == values
+    assert [element.spec.run.command for element in made] == [
+        f"train --lr {value} --seed {{seed}} --n {{index}} ${{lr}} {{other}} {{}}".replace(
+            "{index}", str(index)
+        )
+        for index, value in enumerate(values)
+    ]
+    assert parse(json.loads(json.dumps(dump(spec)))) == spec
+
+
+def test_exclude_names_the_same_text_or_else_the_same_number() -> None:
+    def left(values: str, excluded: str) -> list[str]:
+        spec = read(f"matrix: {{lr: [{values}]}}\nexclude: [{{lr: {excluded}}}]\n")
+        return [element.params["lr"] for element in elements(spec)]
+
+    assert left("1e-5, 0.1", "0.00001") == ["0.1"]
+    assert left("'1.1', '1.10'", "1.10") == ["1.1"]
+    assert left("1, true, x", "True") == ["1", "x"]
+    with pytest.raises(BadSpec, match=r"the matrix has no value 2 of lr"):
+        left("1, 1.5", "2")
+
+
+def test_values_that_may_be_meant_as_several_words_are_warned_of() -> None:
+    head = HEAD.split("run:", maxsplit=1)[0] + "run: {command: 'train {flags} \"{tag}\" {lr}'}\n"
+    written = "matrix: {flags: ['--a 1 --b', ''], tag: ['', --c d], lr: [1, a b]}"
+    assert warnings(read(written, head)) == [
+        "{flags} is one word of the command, also with the value '--a 1 --b'; "
+        "$TPUJOB_PARAM_FLAGS without quotes becomes several words, or none"
+    ]
+
+
+def test_a_value_that_cannot_stay_one_word_is_refused_with_its_place() -> None:
+    head = "name: s\ntpu: {type: v4-8}\nrun:\n  command: bash -c 'echo {a}'\n"
+    read("matrix: {a: [x, 1e-5]}", head)
+    with pytest.raises(BadSpec) as error:
+        read("matrix: {a: [x, x y]}", head)
+    assert error.value.message == (
+        "job.yaml:4: run.command: {a} stands where the value 'x y' cannot be kept as one word; "
+        'write "$TPUJOB_PARAM_A" there'
+    )
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ setup: uv pip install -r requirements.txt
 recovery: {preemptions: 7, failures: 0}
 hold: 1h30m
 stop_grace: 0s
-outputs: [runs/last/, résumés, runs/last]
+outputs: [runs/last/, résumés, runs/last, {folder: ckpt, from: 0}]
 after: [train, {job: "000012", on: end}, {job: sweep, each: true}]
 priority: high
 share: vision
@@ -95,6 +95,12 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
             "hangs": 3,
             "nonfinite": 3,
             "nonfinite_steps": 20,
+            "bad_hosts": 10,
+            "preflights": 5,
+            "busy": 3,
+            "memory": 1,
+            "restarts": 10,
+            "attempts": None,
             "stall": "15m",
             "on_bad_host": "swap",
             "wait": None,
@@ -127,7 +133,11 @@ def test_every_key_is_understood() -> None:
     assert spec.run.args == {"steps": 300, "lr": 0.001, "dataset": "digits", "shuffle": True}
     assert (spec.recovery.preemptions, spec.recovery.failures) == (7, 0)
     assert (spec.hold, spec.stop_grace) == (5400, 0)
-    assert spec.outputs == ("runs/last", "résumés")
+    assert [(o.folder, o.source) for o in spec.outputs] == [
+        ("runs/last", None),
+        ("résumés", None),
+        ("ckpt", 0),
+    ]
     edges = [(edge.job, edge.on, edge.each) for edge in spec.after]
     assert edges == [
         ("train", "success", False),
@@ -224,6 +234,16 @@ WRONG_LINES = (
     "outputs: 7",
     "outputs: {a: 1}",
     "outputs: [runs, runs/last]",
+    "outputs: [runs, {folder: runs/last, from: 0}]",
+    "outputs: [runs, {folder: runs, from: 0}]",
+    "outputs: $CKPT_DIR",
+    "outputs: [logs, '{lr}/x']",
+    "outputs: runs/~",
+    "outputs: ckpt/*",
+    "outputs: {folder: ckpt, from: 1}",
+    "outputs: {folder: ckpt, from: true}",
+    "outputs: {from: 0}",
+    "outputs: {folder: ckpt, host: 0}",
     # the queue
     "after: 7",
     "after: [a, {job: a, on: end}]",
@@ -301,7 +321,11 @@ WRONG = (
     MINIMAL.replace("echo hello", "[echo]"),
     MINIMAL.replace("echo hello", '"a\\0b"'),
     MINIMAL.replace("echo hello", "x" * 20_000),
-    with_line("  env: {A: 1}"),
+    with_line("  env: {A: null}"),
+    with_line("  env: {A: }"),
+    with_line("  env: {A: [1]}"),
+    with_line("<<: {}"),
+    with_line("x-common: {}"),
     with_line("  env: {'a b': x}"),
     with_line("  env: {TPUJOB_HOST: x}"),
     with_line("  env: [A=1]"),

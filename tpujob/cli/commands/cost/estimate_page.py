@@ -56,7 +56,8 @@ def estimate_page(
         out.append("")
     forecast = estimate.get("forecast")
     if forecast is not None:
-        out += [*forecast_lines(forecast, columns, estimate["pricing"], color=color), ""]
+        ranges = forecast_lines(forecast, columns, estimate["pricing"], jobs=jobs, color=color)
+        out += [*ranges, ""]
         out += [*_forecast_explanation(forecast, columns), ""] if explained else []
     if estimate["unknown"]:
         out.append(paint("Not known, and in no total:", "bold", color))
@@ -81,14 +82,18 @@ def _length(estimate: EstimateView) -> str:
 
 
 def _budget(estimate: EstimateView) -> str:
-    """Say when the job's own budget ends the job; empty: the budget suffices, or there is none."""
+    """Say when the job's own budget ends the job, and what part of it is kept; empty: there is none."""
     if "budget_micros" not in estimate or "budget_hours" not in estimate:
         return ""
+    limit, kept = (
+        dollars(estimate.get(key, 0)) for key in ("budget_micros", "budget_reserve_micros")
+    )
+    reserved = f"{kept} of the budget of {limit} are kept to save and to release the slice"
     paid, needed = estimate["budget_hours"], estimate["hours"]
     if needed is not None and paid >= needed:
-        return ""
+        return f"{reserved}."
     of = "" if needed is None else f" of {hours(needed)}"
-    return f"The budget of {dollars(estimate['budget_micros'])} pays for {hours(paid)}{of}; then the job is ended."
+    return f"{reserved}; the rest pays for {hours(paid)}{of}, then the job is ended."
 
 
 def _reservation(estimate: EstimateView) -> str:
@@ -155,7 +160,7 @@ METHOD = (
 
 
 def forecast_lines(
-    forecast: ForecastView, columns: int, pricing: str, *, color: bool = False
+    forecast: ForecastView, columns: int, pricing: str, *, jobs: int = 1, color: bool = False
 ) -> list[str]:
     wall = forecast["wall_hours"]
     rows = [
@@ -176,7 +181,12 @@ def forecast_lines(
         if mean is not None and hours(mean) != hours(0)
     ]
     held = f"{hours(forecast['billed_hours']['p50'])} of slices, at an unknown price"
-    out = [paint(f"With preemptions: {_summary(forecast) or held}", "bold", color)]
+    which = f", for each of {many(jobs, 'job')}" if jobs > 1 else ""
+    heading = f"With preemptions{which}: {_summary(forecast) or held}"
+    cost = forecast["list_micros"]
+    if cost and jobs > 1:
+        heading += f"; for all of them about {dollars(round(jobs * cost['p50']))}"
+    out = [paint(line, "bold", color) for line in wrap(heading, columns)]
     out += [table(_RANGES, rows, columns, color=color)]
     if mean_texts:
         work = f"on top of {hours(forecast['work_hours'])} of useful work"

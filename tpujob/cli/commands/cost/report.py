@@ -13,7 +13,7 @@ from tpujob.cli.options import Json, argument, complete_job, flag, option
 from tpujob.cli.output import say, say_page
 from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
-from tpujob.domain.text import clean, dollars, many
+from tpujob.domain.text import clean, dollars, many, unreadable
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -50,12 +50,14 @@ NOTHING = "There are no jobs, so nothing was spent."
 LEFT_OUT = (
     "List prices of TPU slices, from ready to gone, without disks, addresses, storage and traffic."
 )
-GOODPUT = "Goodput is the productive part of all chip-hours, waiting included."
+GOODPUT = (
+    "Goodput is the productive part of the billed chip-hours. Waiting for the cloud is not billed."
+)
 EMULATED = "These jobs ran on this machine's emulator, which bills nothing: amounts are Google's list prices."
 FREE = ("waiting", "provisioning")  #: nothing is billed before a slice is ready
 MEANING = {
     "productive": "steps that count",
-    "waiting": "no slice was requested",
+    "waiting": "between requests, after a refusal",
     "provisioning": "requested, not ready yet",
     "preparing": "set-up, and pauses between retries",
     "compiling": "until the first step",
@@ -91,19 +93,19 @@ def cost_page(costs: CostView, columns: int, *, color: bool = False) -> str:
 
 def time_lines(row: CostRowView, columns: int, *, color: bool = False) -> list[str]:
     """Return a table of the uses of one row's time."""
-    all_hours = row.get("all_chip_hours", sum(use["chip_hours"] for use in row["parts"]))
+    billed = row["chip_hours"]
     rows = [
         (
             use["part"],
             f"{use['chip_hours']:,.3f}",
-            f"{use['chip_hours'] / all_hours:.1%}" if all_hours else "-",
+            "-" if use["part"] in FREE or not billed else f"{use['chip_hours'] / billed:.1%}",
             dollars(0) if use["part"] in FREE else _money(use["list_micros"], row),
             MEANING.get(use["part"], ""),
         )
         for use in row["parts"]
     ]
-    billed = f"{row['chip_hours']:,.3f} of them were billed"
-    total = ("all", f"{all_hours:,.3f}", f"{1:.1%}", _money(row["list_micros"], row), billed)
+    waited = f"waited for the cloud: {row['waited_chip_hours']:,.3f} more"
+    total = ("billed", f"{billed:,.3f}", f"{1:.1%}", _money(row["list_micros"], row), waited)
     heading = paint("Where the time went", "bold", color)
     return [heading, table(_PARTS, [*rows, total], columns, color=color)]
 
@@ -137,13 +139,15 @@ def _remarks(costs: CostView, columns: int) -> list[str]:
     if total["least_micros"] < total["list_micros"]:
         lower, upper = (dollars(total[key]) for key in ("least_micros", "list_micros"))
         lines.append(
-            f"The list value is between {lower} and {upper}: a slice is missing, and not confirmed gone yet."
+            f"The list value is between {lower} and {upper}: a slice is missing, or was lost while no poll saw it."
         )
     if total["unpriced_chip_hours"]:
         share = 1 - total["unpriced_chip_hours"] / (total["chip_hours"] or 1)
         lines.append(
             f"No price is known for {total['unpriced_chip_hours']:,.3f} chip-hours; the amounts cover {share:.1%}."
         )
+    if costs["unreadable"]:
+        lines.append(f"Not included: {unreadable(costs['unreadable'])}.")
     if copies := costs.get("copies_micros", 0):
         lines.append(
             f"Copies of data and checkpoints into other regions: {dollars(copies)}, in addition to these amounts."
@@ -202,6 +206,8 @@ def budgets_page(budgets: Sequence[SpendingView], columns: int, *, color: bool =
         return NO_BUDGETS
     out = [table(_BUDGETS, [_budget_cells(budget) for budget in budgets], columns, color=color)]
     out += ["", *wrap(RESERVE, columns)]
+    if unclear := next((budget["unreadable"] for budget in budgets if budget["unreadable"]), None):
+        out += wrap(f"Not included: {unreadable(unclear)}.", columns)
     return "\n".join(out)
 
 

@@ -92,9 +92,21 @@ def upload_sources(data: Sequence[DataView]) -> None:
     """Copy each source that the storage cannot read to its place in the plan, verified. Safe to repeat: whole files are
     kept. Raises what a sync raises; Conflict when something could not be copied."""
     for source in data:
-        if source["to_bring"]:
-            note(f"data: copying {source['source']} to {source['base']}")
-            _copy_for_job(_local_path_or_url(source["source"]), source["base"])
+        note(f"data: copying {source['source']} to {source['base']}")
+        _copy_for_job(_local_path_or_url(source["source"]), source["base"])
+
+
+def check_sources(data: Sequence[DataView]) -> None:
+    """Raise the Conflict of `upload_sources` if a folder of this machine has something that cannot be copied."""
+    from tpujob.cli.commands.data.pages import preview_page, preview_record
+    from tpujob.submit.job_file import FILE
+
+    for source in data:
+        if source["source"].startswith(FILE):
+            folder = _local_path_or_url(source["source"])
+            with _open_sync(folder, source["base"], dry_run=True) as (job, _):
+                record = preview_record(job.preview())
+            _refuse_incomplete(record, preview_page(record), folder, source["base"])
 
 
 def _local_path_or_url(source: str) -> str:
@@ -117,7 +129,11 @@ def _copy_for_job(source: str, target: str) -> None:
 
     interrupted = "Nothing was submitted. Whole files are kept; the same command continues."
     record = copy(source, target, interrupted)
-    for line in outcome_page(record).splitlines():
+    _refuse_incomplete(record, outcome_page(record), source, target)
+
+
+def _refuse_incomplete(record: dict[str, Any], page: str, source: str, target: str) -> None:
+    for line in page.splitlines():
         note(f"data: {line.strip()}")
     if record["left_out"] or record["conflicts"]:
         raise Conflict(

@@ -13,7 +13,8 @@ def slice_or_id(target: str) -> str:
     """Return the slice or job id to send to the emulator. The backend resolves a job's name. Raises NotFound."""
     if not target or target.isdigit() or re.fullmatch(r"tj-\d+-\d+(-[-a-z0-9]+)?", target):
         return target
-    if any(target in (held["name"], held["request"]) for held in client().status()["slices"]):
+    slices = client().status()["slices"]  # an emulator that has run for long may lack newer fields
+    if any(target in (held["name"], held.get("request")) for held in slices):
         return target
     from tpujob.cli.backend import connect
 

@@ -1,0 +1,8 @@
+"""The program's process below its launcher, which outlives a killed agent: start, end and takeover.
+
+`commands.py` has its variables, its signals and its uploads.
+"""
+
+from tpujob.agent.program.process import LeftProgram, launched, start, start_error
+
+__all__ = ["LeftProgram", "launched", "start", "start_error"]
