@@ -231,28 +231,3 @@ def test_from_the_wipe_on_only_the_next_job_is_started(emulated: Host) -> None:
     assert "another job has this slice by now" in late["error"]
     assert any("ready" in command for command in emulated.processes().values())
     assert json.loads((emulated.home / ".tpujob/epoch.json").read_text()) == {"epoch": 1}
-
-
-def test_processes_that_ran_with_sudo_are_found_on_a_real_host(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Another user id stands for the host's, and no sudo is needed to see the process of this test."""
-    user = 54321
-    monkeypatch.setattr(wipe.os, "getuid", lambda: user)
-    monkeypatch.setattr(wipe, "sudo", lambda argv: argv)
-    environ = os.environ | {"SUDO_UID": str(user)}
-    other = os.environ | {"SUDO_UID": f"{user}9"}
-    sleep = [sys.executable, "-c", "print(flush=True); input()"]
-    pipe = subprocess.PIPE
-    with (
-        subprocess.Popen(sleep, stdin=pipe, stdout=pipe, env=environ) as by_sudo,
-        subprocess.Popen(sleep, stdin=pipe, stdout=pipe, env=other) as of_another,
-    ):
-        for child in (by_sudo, of_another):
-            assert child.stdout
-            child.stdout.readline()
-        found = wipe._find_processes(wipe._Host("/nowhere", [], real=True))
-        for child in (by_sudo, of_another):
-            child.kill()
-    assert by_sudo.pid in found
-    assert of_another.pid not in found

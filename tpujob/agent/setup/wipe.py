@@ -179,7 +179,8 @@ def _remove_starts(host: _Host) -> None:
     """Remove what would start programs later: crontabs, `at` jobs, timers of `systemd-run`."""
     _remove_newer(host, SPOOLS)
     folders = list(filter(os.path.isdir, UNITS))
-    tests = "-type f -cnewer %s ! -name session-*.scope" % first_boot.RECORD
+    # a slice may be that of this session; scopes end with their processes
+    tests = "-maxdepth 1 -type f -cnewer %s ! -name *.scope ! -name *.slice" % first_boot.RECORD
     find = ["find", *folders, *tests.split()]
     names = host.run([*find, "-printf", "%f\\n"]) if folders else b""
     if names:
@@ -228,6 +229,8 @@ def _find_processes(before: Optional[first_boot.Facts]) -> Set[int]:
     all that are not of the system; on an emulated host (None) those of this user with its variable."""
     marker = b"\0%s=%s\0" % (EMULATED.encode(), os.fsencode(os.environ.get(EMULATED, "")))
     ancestors, table, pid = {0}, process_table(), os.getpid()
+    if before is not None and 1 not in table:
+        raise Failure("the processes of other users cannot be seen on this host")
     while pid not in ancestors:
         ancestors.add(pid)
         pid = int(table[pid][1]) if pid in table else 0
