@@ -194,7 +194,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
     _sign(
         Cause.BAD_HOST, Reach.ERROR, _NO_TPU,
         r"(?:TPU initialization failed|Failed to initialize TPU system)"
-        r"(?!.*(?i:invalid|topology|version|metadata|grpc|slice.?builder|unavailable|deadline|timed? ?out|connect))",
+        r"(?!.*(?i:invalid|topology|version|metadata|grpc|slice.?builder|unavailable|deadline|workers?\b|connect))",
     ),
     _sign(Cause.BAD_HOST, Reach.ERROR, "the memory of a TPU is broken", r"(?i:uncorrectable (?:ECC|memory) error)"),
     _sign(Cause.CRASH, Reach.WORDS, _DISK, r"No space left on device|Disk quota exceeded"),
