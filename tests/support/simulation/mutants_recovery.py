@@ -25,7 +25,6 @@ from tpujob.domain.events import EventKind
 from tpujob.domain.failures import (
     accusations,
     contact,
-    host_reputation,
     nonfinite,
     preemption_notice,
     stall,
@@ -36,6 +35,7 @@ from tpujob.domain.model import Cause
 from tpujob.domain.money import polling_cost
 from tpujob.domain.observations import Silence
 from tpujob.engine import job_runtime
+from tpujob.engine.actor import Actor
 from tpujob.engine.report_cache import ReportCache
 from tpujob.protocol import signing
 
@@ -81,9 +81,6 @@ BUGS["half_open_lets_all_through"] = value_bug(
 # Whoever comes past any step has shown that the machines before it were bad.
 BUGS["maths_is_held_against_machines"] = value_bug(
     "the maths breaks", "I5", nonfinite, "passed", always(True)
-)
-BUGS["suspects_are_never_taken"] = value_bug(
-    "every machine is bad", "I5", host_reputation, "REFUSALS", 10**6
 )
 # However long no backend has looked since.
 BUGS["old_watches_count"] = value_bug(
@@ -154,6 +151,16 @@ def hang_by_one_host() -> Patch:
         return real(limit, [replace(r, idle=longest, looks=99) for r in reports])
 
     return replaced(stall, "hung", hung)
+
+
+@bug("every machine is bad", "I5")
+def suspects_are_never_taken() -> Patch:
+    """Refuse them as if no slice was given back for them before."""
+    return replaced(
+        Actor,
+        "act",
+        lambda real, self, job, *args: real(self, replace(job, spent={}), *args),
+    )
 
 
 @bug("two slices in a row are bad", "I5")
