@@ -110,7 +110,7 @@ def acts_on_an_old_look() -> Patch:
     return ticking(store=store)
 
 
-@bug(28, "I6")
+@bug("two backends, and a slow cloud", "I6")
 def no_compare_and_set() -> Patch:
     def commit(real: Any, self: Any, job: Any, event: Any, **args: Any) -> Any:
         now = self.get(job.id).version
@@ -358,9 +358,7 @@ def a_new_backend_looks_after_no_job() -> Patch:
     """Only after those that it was asked for: what a backend that died left behind stays behind."""
 
     def built(real: Any, self: Loop, reconciler: Any, store: Any, *args: Any, **kwargs: Any) -> Any:
-        blind = Instead(
-            store, due=always([]), list=always([]), changes=lambda after: (after, [])
-        )
+        blind = Instead(store, due=always([]), list=always([]), changes=lambda after: (after, []))
         return real(self, reconciler, blind, *args, **kwargs)
 
     return replaced(Loop, "__init__", built)
