@@ -60,7 +60,9 @@ BUGS["waiting_hosts_go_on_for_ever"] = value_bug(
 BUGS["peers_of_a_lost_host_are_blamed"] = value_bug(
     "a host dies, and its peers end at once", "I5", contact, "in_doubt", always(frozenset())
 )
-BUGS["launches_take_for_ever"] = value_bug("a host dies", "L2", active, "LAUNCH_DEADLINE", 1e9)
+BUGS["launches_take_for_ever"] = value_bug(
+    "a host never answers", "L2", active, "LAUNCH_DEADLINE", 1e9
+)
 BUGS["launches_count_while_no_backend_lives"] = value_bug(
     "started late, and heard later", "I5", active, "LAUNCH_HEARD", 60.0
 )

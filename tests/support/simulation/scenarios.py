@@ -291,6 +291,10 @@ def _started_late(play: Play, machine: Machine) -> None:
     play.no_backend(1500)
 
 
+def _never_answers(play: Play, machine: Machine) -> None:
+    machine.lost[1] = play.sim.now
+
+
 def _agent_killed(play: Play, machine: Machine) -> None:
     """Kill the second host's agent before it reports the start of its program, and let no backend live until the other
     host has reported steps."""
@@ -548,6 +552,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             "started late, and heard later",
             both(at(_S.PROVISIONING, _unreachable), at(_S.PREPARING, _started_late))
         ),
+        Scenario("a host never answers", at(_S.PROVISIONING, _never_answers)),
         Scenario("an agent dies before the start is reported", at(_S.PREPARING, _agent_killed, then=20.0)),
         Scenario("its second host dies", running(_dies_for_ever)),
         Scenario(
