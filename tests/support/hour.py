@@ -6,7 +6,7 @@ remembers who held which lease, and what the cloud and the hosts did.
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -64,10 +64,12 @@ class Witnessed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
-        lease = self._store.lease(job_id, owner, ttl=ttl, now=now)
+    def lease(self, job_id: str, owner: str, *, ttl: float) -> Lease | None:
+        now = self._clock.now()
+        lease = self._store.lease(job_id, owner, ttl=ttl)
         if lease:
-            self._ledger.leases.setdefault(job_id, []).append(lease)
+            held = replace(lease, until=now + ttl)
+            self._ledger.leases.setdefault(job_id, []).append(held)
             self._ledger.began[job_id, lease.token] = now
         return lease
 

@@ -6,13 +6,15 @@
 import os
 import sqlite3
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from tpujob.adapters.firestore import Firestore, FirestoreStore
-from tpujob.adapters.firestore.records import Put, Remove
+from tpujob.adapters.firestore.records import Put, Remove, Time, microseconds
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite import store as sqlite_store
 from tpujob.adapters.sqlite.file import SqliteFile
@@ -98,6 +100,30 @@ def an_event(text: str = "created") -> Event:
     return Event(EventKind.CREATED, 1000.0, State.QUEUED, text)
 
 
+def _age_sqlite(place: str, job_id: str, seconds: float) -> None:
+    db = sqlite3.connect(Path(place) / "jobs.db")
+    with db:
+        db.execute("UPDATE leases SET taken = taken - ? WHERE job_id = ?", (seconds, job_id))
+    db.close()
+
+
+def _age_firestore(place: str, job_id: str, seconds: float) -> None:
+    db, path = _firestore(place), f"leases/{job_id}"
+    held = db.read("age", path)
+    assert held
+    taken = Time(microseconds(held.fields["changed"]) - int(seconds * 1e6))
+    fields: dict[str, Any] = {**held.fields, "changed": taken}
+    db.change("age", [], lambda _: (None, [Put(path, fields)]))
+    db.close()
+
+
+#: name of the adapter -> how a lease is made older, by the store's clock
+AGE: dict[str, Callable[[str, str, float], None]] = {
+    "sqlite": _age_sqlite,
+    "firestore": _age_firestore,
+}
+
+
 def count_up(store: Store, job_id: str, writer: str, times: int) -> None:
     """Add one, `times` times, as every writer must: read, change, write, and repeat after a conflict."""
     for n in range(times):
@@ -146,9 +172,9 @@ class MemoryFile(SqliteFile):
         return db
 
 
-def in_memory() -> SqliteStore:
+def in_memory(steady: Callable[[], float] = time.monotonic) -> SqliteStore:
     with mock.patch.object(sqlite_store, "SqliteFile", MemoryFile):
-        return SqliteStore(Path(os.devnull))
+        return SqliteStore(Path(os.devnull), steady=steady)
 
 
 if __name__ == "__main__":

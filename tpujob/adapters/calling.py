@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tpujob.errors import NotFound, Refused, TpujobError, Transient
@@ -141,11 +142,24 @@ def first_line(error: object) -> str:
 # The system's clock ---------------------------------------------------------------------------------------------------
 
 
+def steady() -> float:
+    """Return the seconds since the machine was booted, also those for which it slept."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def boot_id() -> str:
+    """Return the id of the machine's boot: seconds since two boots do not compare."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
 class SystemClock:
     """Implements `ports.Clock`."""
 
     def now(self) -> float:
         return time.time()
+
+    def steady(self) -> float:
+        return steady()
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

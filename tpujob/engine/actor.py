@@ -107,7 +107,7 @@ class Actor:
     def _left(self, lease: Lease) -> float:
         """Return the seconds for a call under this lease. Raises Transient when none are left: after a pause of this
         process, another one may lead."""
-        left = lease.until - self.clock.now() - MARGIN
+        left = lease.until - self.clock.steady() - MARGIN
         if left <= 0:
             raise Transient("the lease ran out before anything was done")
         return left
@@ -188,7 +188,7 @@ class Actor:
     def _clean(self, job: Job, lease: Lease) -> None:
         """Remove the objects of a job and what only it has shipped, then its record; of a group, first those of its
         elements. A time-out leaves the record, so that the next tick goes on. Data sets stay: other jobs read them."""
-        until = self.clock.now() + self._left(lease)
+        until = self.clock.steady() + self._left(lease)
         if job.spec.is_group:
             for member in self._groups.members(job):
                 with contextlib.suppress(NotFound):  # it was removed by itself
@@ -201,7 +201,7 @@ class Actor:
 
     def _remove_objects(self, job: Job, checkpoints: bool, until: float) -> None:
         for workdir in job.workdirs:
-            if self.clock.now() > until:
+            if self.clock.steady() > until:
                 raise Transient(_LONG)
             reports = f"{paths.reports_root(workdir)}{paths.job_folder(workdir)}/"
             for blob in (
@@ -210,7 +210,7 @@ class Actor:
             ):
                 is_kept = blob.path.removeprefix(workdir + "/").startswith(paths.KEPT)
                 if checkpoints or not is_kept:
-                    if self.clock.now() > until:
+                    if self.clock.steady() > until:
                         raise Transient(_LONG)
                     self.blobs.delete(blob.path, timeout=LOOK)
 

@@ -58,14 +58,15 @@ class Sender:
         self._owner, self._pool = owner, pool
         self._lock = threading.Lock()
         self._busy: set[str] = set()  #: channels that are being tried
-        self._not_before: dict[str, float] = {}  #: of channels that fail: when they are tried again
-        self._recent: dict[str, deque[float]] = defaultdict(deque)  #: of channels: their last tries
+        #: of channels that fail, when they are tried again; and the last tries of each: by the steady clock
+        self._not_before: dict[str, float] = {}
+        self._recent: dict[str, deque[float]] = defaultdict(deque)
 
     def deliver(self) -> list[Future[None]]:
         """Begin a try of each channel that has something due. Returns the tries."""
-        now = self._clock.now()
+        now = self._clock.steady()
         due: dict[str, list[Message]] = defaultdict(list)
-        for message in self._outbox.due(now, ROUND):
+        for message in self._outbox.due(self._clock.now(), ROUND):
             due[message.channel].append(message)
         begun: list[Future[None]] = []
         for name, messages in due.items():
@@ -89,9 +90,6 @@ class Sender:
         recent = self._recent[name]
         while len(recent) > 1 and recent[0] <= now - delivery.BURST_SECONDS:
             recent.popleft()
-        if recent and recent[-1] > now:  # the clock was set back
-            recent.clear()
-            self._not_before.pop(name, None)
         share = recent[0] + delivery.BURST_SECONDS if len(recent) >= delivery.BURST else 0.0
         return max(share, self._not_before.get(name, 0.0))
 
@@ -102,7 +100,7 @@ class Sender:
         except Exception as error:  # when the claim ends, the message is tried again
             of_store = isinstance(error, TpujobError)
             log.warning("notification channel %s: %s", name, error, exc_info=not of_store)
-            self._not_before[name] = self._clock.now() + POLL_EVERY
+            self._not_before[name] = self._clock.steady() + POLL_EVERY
         finally:
             with self._lock:
                 self._busy.discard(name)
@@ -126,11 +124,12 @@ class Sender:
         if receipt.error:
             log.warning("message %s to %s: %s", message.id, name, receipt.error)
         with self._lock:
-            self._recent[name].append(now)
+            ended = self._clock.steady()
+            self._recent[name].append(ended)
             self._not_before.pop(name, None)
             if tried.due is not None:
                 pause = max(min(PAUSE, tried.due - now), receipt.retry_after)
-                self._not_before[name] = now + min(pause, delivery.LONGEST)
+                self._not_before[name] = ended + min(pause, delivery.LONGEST)
         return stored[0] if stored else tried
 
 

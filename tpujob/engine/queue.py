@@ -249,10 +249,10 @@ class Queue:
     def _read_again(self, moved: Iterable[str]) -> None:
         assert self._jobs is not None
         for job_id in moved:
-            self._unread.discard(job_id)
             try:
-                job = self._store.peek(job_id)
+                job = self._store.peek(job_id)  # another error leaves it unread
             except NotFound:
+                self._unread.discard(job_id)
                 self._drop(job_id)
                 self._groups.forget(job_id)
                 self._ends[job_id] = None
@@ -262,6 +262,7 @@ class Queue:
                 self._unread.add(job_id)  # it may be repaired, and nothing says when
                 self._dirty = True
             else:
+                self._unread.discard(job_id)
                 self._learn(job)
 
     def _learn_again(self, job: Job) -> None:

@@ -128,6 +128,7 @@ class Reconciler:
         `_carry_out`; False also when there is nothing to do."""
         if job.spec.is_group:
             self.queue.read()  # also elements that another backend has just made, or changed
+        began = self.clock.steady()
         seen = self.groups.observe(job, self.observer.look(job))
         decision = decide(job, seen, seen.at)
         while decision.needs:
@@ -138,7 +139,7 @@ class Reconciler:
             decision = replace(decision, wake_in=COPIED)
         if decision.event is None and action is None:
             return decision, False
-        return decision, self._carry_out(job, seen, decision.event, action)
+        return decision, self._carry_out(job, seen, decision.event, action, began)
 
     def tidy(self, live: Sequence[Job]) -> None:
         """Remove reports of attempts that are over; from time to time. `live`: the jobs that go on, as they were some
@@ -166,17 +167,23 @@ class Reconciler:
         return True
 
     def _carry_out(
-        self, job: Job, seen: Observation, happened: Event | None, action: Action | None
+        self,
+        job: Job,
+        seen: Observation,
+        happened: Event | None,
+        action: Action | None,
+        began: float,
     ) -> bool | None:
         """Commit, then act, under one lease. True: an event was stored; False: none, or only that of a copy that goes
-        on; None: another backend acts or wrote first, or the observation is too old."""
+        on; None: another backend acts or wrote first, or the observation, which `began` by the steady clock, is too
+        old."""
         extra = WIPING if isinstance(action, HandOn) else 0.0
         extra = job.spec.stop_grace if isinstance(action, StopProgram) else extra
-        lease = self.store.lease(job.id, self.owner, ttl=LEASE + extra, now=self.clock.now())
+        lease = self._lease(job.id, LEASE + extra)
         if lease is None:
             return None
         try:
-            if self.clock.now() - seen.at > FRESH:  # this process was held up
+            if self.clock.steady() - began > FRESH:  # this process was held up
                 return None
             if happened:
                 self._accuse(apply(job, happened), seen)
@@ -212,7 +219,7 @@ class Reconciler:
             log.info("job %s: its slice is not handed on: %s", job.id, result)
             live.hands_on = isinstance(result, NotYet)
             return False
-        heirs = self.store.lease(action.to, self.owner, ttl=LEASE, now=self.clock.now())
+        heirs = self._lease(action.to, LEASE)
         if heirs is None:
             return False
         try:
@@ -233,6 +240,13 @@ class Reconciler:
         self._written(heir, receiver, got, began)
         self.queue.news(heir.id)
         return True
+
+    def _lease(self, job_id: str, ttl: float) -> Lease | None:
+        """Take a job's lease; None: another backend has it, or the job is gone. It counts from before the request: for
+        others it lasts longer."""
+        asked = self.clock.steady()
+        lease = self.store.lease(job_id, self.owner, ttl=ttl)
+        return lease and replace(lease, until=asked + ttl)
 
     def _unchanged(self, job: Job) -> Job:
         """Return the job, if it has not changed since it was observed. For actions without a commit, which would

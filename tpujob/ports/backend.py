@@ -14,6 +14,10 @@ class Clock(Protocol):
         """Return the seconds since the epoch, UTC."""
         ...
 
+    def steady(self) -> float:
+        """Return the seconds since the machine was booted, also those for which it slept: this clock is never set."""
+        ...
+
     def sleep(self, seconds: float) -> None: ...
 
 

@@ -13,12 +13,13 @@ from tpujob.domain.model import Job
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to act on one job until `until`. `token` grows with every lease of that job."""
+    """The right to act on one job for `ttl` seconds. `token` grows with every lease of that job."""
 
     job_id: str
     owner: str
     token: int
-    until: float
+    ttl: float
+    until: float = 0.0  #: its end for its holder, who counts from before the call, on its own steady clock; not stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +117,9 @@ class Store(Protocol):
         """Return what stayed of removed jobs, without what cannot be read."""
         ...
 
-    def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
+    def lease(self, job_id: str, owner: str, *, ttl: float) -> Lease | None:
         """Return a new lease; None: another owner's lease is in force, or there is no such job. The same owner gets a
-        new, higher token."""
+        new, higher token. What is in force follows from one clock, the store's: no caller's time is compared."""
         ...
 
     def release(self, lease: Lease) -> None:

@@ -105,7 +105,7 @@ def _in_queue(
     if under_way := datasets.under_way(job):
         text = f"when {under_way.name} is in {under_way.region}, it requests a slice there"
         return _next("copy_data", text)
-    due = retry.due_at(max(job.wake, wait.first_at if wait else 0.0), now)
+    due = max(retry.due_at(job.wake, now), wait.first_at if wait else 0.0)
     return _next("request_slice", f"it requests {request}", at=due if due > now else None)
 
 

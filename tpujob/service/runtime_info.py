@@ -57,7 +57,7 @@ class RuntimeReader:
             ignored=self._ignored(job, now),
             trouble=live.trouble if live else "",
             trouble_since=live.trouble_since if live else None,
-            wait=self._wait(job),
+            wait=self._wait(job, now),
             place=self._place(job) if waits else None,
             funds=funds,
             unpaid=budgets.waits_for(job, funds, self._prices, now),
@@ -74,9 +74,9 @@ class RuntimeReader:
         of_it = live is not None and live.verified.attempt == _running(job)
         return live.verified.ignored(now) if live and of_it else None
 
-    def _wait(self, job: Job) -> circuits.Wait | None:
+    def _wait(self, job: Job, now: float) -> circuits.Wait | None:
         asks = job.state in _ASKING and circuits.refusals(job)
-        return circuits.wait(job, self._circuits()) if asks else None
+        return circuits.wait(job, self._circuits(), now) if asks else None
 
 
 def _running(job: Job) -> int:

@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass, field
 
 from tests.support.paths import ROOT
-from tests.support.stores import ADAPTERS, DAMAGE, EMPTY
+from tests.support.stores import ADAPTERS, AGE, DAMAGE, EMPTY
 from tpujob.ports import Store
 
 
@@ -25,6 +25,10 @@ class Place:
     def damage(self, job_id: str) -> None:
         """Make the job's record unreadable."""
         DAMAGE[self.adapter](self.where, job_id)
+
+    def age_lease(self, job_id: str, seconds: float) -> None:
+        """Let the newest lease of the job be that much older."""
+        AGE[self.adapter](self.where, job_id, seconds)
 
     def empty(self) -> None:
         """Remove the one job, and the mark that tells this store from others."""

@@ -86,7 +86,7 @@ def moved(store: FirestoreStore, job: Job, *, op: str = "op", lease: Lease | Non
 def test_a_commit_that_was_applied_although_its_reply_was_lost_is_recognised(
     store: FirestoreStore, network: Network, time: Time, job: Job, leased: bool
 ) -> None:
-    lease = store.lease(job.id, "a", ttl=60, now=0) if leased else None
+    lease = store.lease(job.id, "a", ttl=60) if leased else None
     with failing(network, "Commit", LOSE):
         assert moved(store, job, lease=lease).version == 2
     assert store.get(job.id).version == 2
@@ -99,12 +99,12 @@ def test_a_write_whose_reply_is_lost_happens_once(store: FirestoreStore, network
         job = store.create(a_job(), an_event())
     assert [j.id for j in store.list()] == [job.id] == ["000001"]
     with failing(network, "Commit", LOSE):
-        first = store.lease(job.id, "a", ttl=60, now=0)
+        first = store.lease(job.id, "a", ttl=60)
     assert first
-    assert store.lease(job.id, "b", ttl=60, now=1) is None
+    assert store.lease(job.id, "b", ttl=60) is None
     with failing(network, "Commit", LOSE):
         store.release(first)
-    second = store.lease(job.id, "b", ttl=60, now=1)
+    second = store.lease(job.id, "b", ttl=60)
     assert second
     assert second.token > first.token
     with failing(network, "Commit", LOSE):
@@ -125,7 +125,7 @@ AGAIN = [code for code in grpc.StatusCode if code.name not in REFUSALS and code.
 def test_transient_errors_are_retried_for_writes_and_reads(
     store: FirestoreStore, network: Network, time: Time, job: Job, code: grpc.StatusCode
 ) -> None:
-    lease = store.lease(job.id, "a", ttl=60, now=0)
+    lease = store.lease(job.id, "a", ttl=60)
     with failing(network, "BatchGetDocuments", code, code):
         assert moved(store, job, lease=lease).version == 2
     with failing(network, "Commit", code):
@@ -173,7 +173,7 @@ def test_endless_contention_is_an_error(store: FirestoreStore, network: Network,
 
 
 def test_every_request_has_a_time_limit(store: FirestoreStore, network: Network, job: Job) -> None:
-    lease = store.lease(job.id, "a", ttl=60, now=0)
+    lease = store.lease(job.id, "a", ttl=60)
     moved(store, job, lease=lease)
     with pytest.raises(Fenced):
         moved(store, job, op="z", lease=Lease(job.id, "z", 0, 0.0))
@@ -192,7 +192,7 @@ def test_every_request_has_a_time_limit(store: FirestoreStore, network: Network,
 def test_transactions_only_read_and_commit(
     store: FirestoreStore, network: Network, job: Job
 ) -> None:
-    lease = store.lease(job.id, "a", ttl=60, now=0)
+    lease = store.lease(job.id, "a", ttl=60)
     network.seen.clear()
     moved(store, job, lease=lease)
     assert network.methods() == ["BatchGetDocuments", "Commit"]
@@ -202,7 +202,7 @@ def test_transactions_only_read_and_commit(
 
 
 def test_unused_locks_are_given_back(store: FirestoreStore, network: Network, job: Job) -> None:
-    store.lease(job.id, "a", ttl=60, now=0)
+    store.lease(job.id, "a", ttl=60)
     network.seen.clear()
     with pytest.raises(Fenced):
         moved(store, job, lease=Lease(job.id, "old", 0, 0.0))
@@ -253,11 +253,11 @@ def test_tokens_grow_although_the_document_of_the_lease_is_lost(
     store: FirestoreStore, firestore: Firestore, job: Job
 ) -> None:
     for owner in "abc":
-        old = store.lease(job.id, owner, ttl=0, now=0)
+        old = store.lease(job.id, owner, ttl=0)
     assert old
     moved(store, job, lease=old)
     firestore.remove("lose", [f"leases/{job.id}"])
-    new = store.lease(job.id, "d", ttl=60, now=0)
+    new = store.lease(job.id, "d", ttl=60)
     assert new
     assert new.token > old.token
     with pytest.raises(Fenced, match="led by d"):

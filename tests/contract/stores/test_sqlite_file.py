@@ -130,8 +130,8 @@ def test_an_upgrade_of_jobs_that_could_not_be_read_changes_nothing(tmp_path: Pat
     for _ in range(2):
         store.create(a_job(), an_event())
     store.close()
-    for statement in ("DROP TABLE removed", "CREATE TABLE spent (a TEXT)"):
-        edit(path, statement)
+    for change in ("RENAME COLUMN ttl TO until", "DROP COLUMN taken", "DROP COLUMN boot"):
+        edit(path, f"ALTER TABLE leases {change}")
     edit(path, f"PRAGMA user_version = {len(SCRIPTS) - 1}")
     edit(path, "UPDATE jobs SET document = '{' WHERE number = 1")
     other = "UPDATE jobs SET document = json_set(document, '$.schema_version', ?) WHERE number = 2"

@@ -135,7 +135,7 @@ def test_an_unknown_job_is_not_found(store: Store) -> None:
     with pytest.raises(NotFound):
         store.commit(a_job(id="000009"), None, expected_version=1, op_id="x", lease=None)
     store.remove("000009", lease=None)
-    assert store.lease("000009", "a", ttl=60, now=0) is None
+    assert store.lease("000009", "a", ttl=60) is None
 
 
 def test_a_walk_comes_to_every_job_once_a_few_at_a_time_and_newest_first(
@@ -206,8 +206,8 @@ def test_a_commit_makes_the_next_version_and_its_event(store: Store, job: Job) -
     assert store.events(job.id, after=2) == []
 
 
-def get_lease(store: Store, job: Job, owner: str, *, ttl: float = 60, now: float = 1000) -> Lease:
-    lease = store.lease(job.id, owner, ttl=ttl, now=now)
+def get_lease(store: Store, job: Job, owner: str, *, ttl: float = 60) -> Lease:
+    lease = store.lease(job.id, owner, ttl=ttl)
     assert lease
     return lease
 
@@ -216,7 +216,7 @@ def both(store: Store, first: Job, second: Job, op: str = "both") -> tuple[Job, 
     """Commit two jobs at once, under new leases."""
 
     def write(job: Job) -> Write:
-        lease = get_lease(store, job, "b1", now=0)
+        lease = get_lease(store, job, "b1")
         return Write(replace(job, message=op), an_event(), job.version, op, lease)
 
     return store.commit_both(write(first), write(second))
@@ -238,12 +238,11 @@ def test_two_jobs_are_committed_both_or_neither(store: Store, job: Job) -> None:
     assert [len(store.events(j.id)) for j in (first, second)] == [2, 3]
 
 
-def test_a_lost_lease_of_either_job_stops_both(store: Store, job: Job) -> None:
+def test_a_lost_lease_of_either_job_stops_both(place: Place, store: Store, job: Job) -> None:
     other = store.create(a_job("other"), an_event())
-    first, second = (
-        Write(j, an_event(), 1, "op", get_lease(store, j, "b1", ttl=1, now=0)) for j in (job, other)
-    )
-    get_lease(store, other, "b2", now=5)
+    first, second = (Write(j, an_event(), 1, "op", get_lease(store, j, "b1")) for j in (job, other))
+    place.age_lease(other.id, 61)
+    get_lease(store, other, "b2")
     with pytest.raises(Fenced):
         store.commit_both(first, second)
     assert [store.get(j.id).version for j in (job, other)] == [1, 1]
@@ -283,13 +282,18 @@ def test_a_repeat_from_long_ago_is_never_applied_twice(store: Store, job: Job) -
 # Leases and fencing --------------------------------------------------------------------------------------------------
 
 
-def test_a_lease_keeps_others_out_until_it_expires(store: Store, job: Job) -> None:
+def test_a_lease_keeps_others_out_until_it_is_over(place: Place, store: Store, job: Job) -> None:
     lease = get_lease(store, job, "a")
-    assert (lease.owner, lease.until) == ("a", 1060)
-    again = get_lease(store, job, "a", now=1001)
-    assert (again.until, again.token > lease.token) == (1061, True), "the same owner gets another"
-    assert store.lease(job.id, "b", ttl=60, now=1060.9) is None
-    assert get_lease(store, job, "b", now=1061).token > again.token
+    assert (lease.owner, lease.ttl) == ("a", 60)
+    place.age_lease(job.id, 59)
+    again = get_lease(store, job, "a", ttl=120)
+    assert (again.ttl, again.token > lease.token) == (120, True), "the same owner gets another"
+    place.age_lease(job.id, 61)
+    other = place.open()
+    assert other.lease(job.id, "b", ttl=60) is None, "it lasts for as long as its holder asked"
+    place.age_lease(job.id, 60)
+    assert other.lease(job.id, "b", ttl=60) == Lease(job.id, "b", again.token + 1, 60)
+    assert store.lease(job.id, "a", ttl=60) is None
 
 
 def test_a_released_lease_is_free_at_once_and_tokens_go_on_growing(store: Store, job: Job) -> None:
@@ -298,11 +302,13 @@ def test_a_released_lease_is_free_at_once_and_tokens_go_on_growing(store: Store,
     store.release(first)
     assert get_lease(store, job, "b").token > first.token
     store.release(first)
-    assert store.lease(job.id, "c", ttl=60, now=1001) is None, "it has ended the lease of another"
+    assert store.lease(job.id, "c", ttl=60) is None, "it has ended the lease of another"
 
 
-def test_a_writer_that_lost_the_lease_is_refused(store: Store, job: Job) -> None:
-    old, new = get_lease(store, job, "a"), get_lease(store, job, "b", now=1100)
+def test_a_writer_that_lost_the_lease_is_refused(place: Place, store: Store, job: Job) -> None:
+    old = get_lease(store, job, "a")
+    place.age_lease(job.id, 61)
+    new = get_lease(store, job, "b")
     with pytest.raises(Fenced, match="led by b"):
         store.commit(job, an_event(), expected_version=1, op_id="x", lease=old)
     with pytest.raises(Fenced):
@@ -311,21 +317,27 @@ def test_a_writer_that_lost_the_lease_is_refused(store: Store, job: Job) -> None
     assert store.commit(job, None, expected_version=1, op_id="y", lease=new).version == 2
 
 
-def test_an_expired_lease_that_nobody_took_still_writes(store: Store, job: Job) -> None:
-    lease = store.lease(job.id, "a", ttl=1, now=1000)
+def test_an_expired_lease_that_nobody_took_still_writes(
+    place: Place, store: Store, job: Job
+) -> None:
+    lease = store.lease(job.id, "a", ttl=60)
+    place.age_lease(job.id, 61)
     assert store.commit(job, None, expected_version=1, op_id="x", lease=lease).version == 2
 
 
-def test_an_applied_commit_is_known_even_after_the_lease_is_lost(store: Store, job: Job) -> None:
-    lease = store.lease(job.id, "a", ttl=60, now=1000)
+def test_an_applied_commit_is_known_even_after_the_lease_is_lost(
+    place: Place, store: Store, job: Job
+) -> None:
+    lease = get_lease(store, job, "a")
     first = store.commit(job, an_event(), expected_version=1, op_id="x", lease=lease)
-    store.lease(job.id, "b", ttl=60, now=1100)
+    place.age_lease(job.id, 61)
+    get_lease(store, job, "b")
     assert store.commit(job, an_event(), expected_version=1, op_id="x", lease=lease) == first
 
 
 def test_one_of_many_gets_the_lease(store: Store, job: Job) -> None:
     with ThreadPoolExecutor(8) as pool:
-        leases = list(pool.map(lambda n: store.lease(job.id, f"o{n}", ttl=60, now=1000), range(16)))
+        leases = list(pool.map(lambda n: store.lease(job.id, f"o{n}", ttl=60), range(16)))
     assert len([lease for lease in leases if lease]) == 1
 
 
@@ -334,7 +346,7 @@ def test_one_of_many_gets_the_lease(store: Store, job: Job) -> None:
 
 def test_a_removed_job_is_gone_and_its_id_never_comes_back(store: Store) -> None:
     job = store.create(a_job(), an_event(), idempotency_key="k")
-    lease = store.lease(job.id, "a", ttl=60, now=1000)
+    lease = store.lease(job.id, "a", ttl=60)
     assert store.removed() == []
     store.remove(job.id, lease=lease, keep=replace(job, name="kept"))
     store.remove(job.id, lease=lease)
@@ -377,7 +389,7 @@ def test_a_follower_hears_of_every_change_once(place: Place, store: Store) -> No
     assert sorted(ids) == [first.id, second.id]
     assert store.changes(cursor) == (cursor, [])
     moved(place.open(), first)
-    store.lease(second.id, "a", ttl=60, now=0)
+    store.lease(second.id, "a", ttl=60)
     cursor, ids = store.changes(cursor)
     assert ids == [first.id]
     store.remove(second.id, lease=None)

@@ -87,18 +87,22 @@ def test_a_slice_that_dies_silently_during_set_up_is_given_back(stage: Stage) ->
     assert job.attempts[0].cause is Cause.LOST_CONTACT
 
 
-def test_nothing_is_done_once_the_lease_has_run_out(stage: Stage) -> None:
+@pytest.mark.parametrize("set_back", [0.0, 300.0])
+def test_nothing_is_done_once_the_lease_has_run_out(stage: Stage, set_back: float) -> None:
+    """Also when the clock was set back meanwhile, so that no time seems to have passed."""
     job_id = stage.create()
     lease = stage.store.lease
 
     def held_up(*arguments, **options):
         granted = lease(*arguments, **options)
         stage.clock.sleep(300)
+        stage.clock.ahead -= set_back
         return granted
 
     stage.store.lease = held_up
     stage.reconciler.tick(job_id)
     assert stage.cloud.created == []
+    assert stage.store.get(job_id).version == 1
 
 
 def test_a_crash_is_tried_again_on_the_same_slice_until_its_budget_is_spent(stage: Stage) -> None:

@@ -35,7 +35,10 @@ class SimClock:
         self.sim, self.process = sim, process
 
     def now(self) -> float:
-        return self.sim.now + self.process.skew
+        return self.sim.now + self.process.skew + self.process.wrong
+
+    def steady(self) -> float:
+        return self.sim.now - self.process.began
 
     def sleep(self, seconds: float) -> None:
         self.sim.sleep(seconds)
@@ -134,7 +137,7 @@ class Backend:
 
     def __init__(self, play: Play, *, name: str, skew: float) -> None:
         sim, world, store = play.sim, play.world, play.store
-        self.sim, self.process = sim, Process(name, skew)
+        self.sim, self.process = sim, Process(name, skew, began=sim.now)
         self.clock = clock = SimClock(sim, self.process)
         ports = Ports(
             store,

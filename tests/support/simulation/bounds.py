@@ -1,4 +1,4 @@
-"""The bounds of durations: seen and acted upon (L2), taken over (L3), billed for nothing (I2, I9).
+"""The bounds of durations: seen and acted upon (L2), taken over (L3), put off (L4), billed for nothing (I2, I9).
 
 Ages count only while the code could act: every service answers, and a backend lives. The code need not act upon facts
 that it cannot see.
@@ -18,6 +18,7 @@ from tests.support.simulation.programs import Run
 from tests.support.simulation.queue_checks import QueueChecks
 from tests.support.simulation.sim import Broken
 from tpujob.domain import invariants
+from tpujob.domain.failures.retry import LONGEST
 from tpujob.domain.model import DesiredState, Job, State
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ SILENT, AGENT_GONE, NEVER_BEGUN = 25 * 60.0, 40 * 60.0, 45 * 60.0
 HANG = 300.0
 #: a backend looks at a job with a slice within a lease, a resync and a patient look
 UNATTENDED = 420.0
-#: a lease whose holder died while its clock was ahead lasts for as long as that
-LEASED = HOUR + 60
 
 
 class Bounds:
@@ -127,9 +126,12 @@ class Bounds:
                 text = f"{slice_.name} is condemned, and billed for {CONDEMNED / 60:.0f} min"
                 self.broken("I9", job.id, text)
         with_slice = job.state in WITH_SLICE or bool(job.condemned)
-        lease = LEASED if now < self.play.monitor.clocks_wrong_until + LEASED else 0.0
-        if self._age("L3", job.id, with_slice, UNATTENDED + lease):
+        if self._age("L3", job.id, with_slice, UNATTENDED):
             self.broken("L3", job.id, f"no backend looked at it for {UNATTENDED:.0f} s")
+        right = [b.process.name for b in self.play.backends if not b.process.wrong]
+        until = max((self.queue.retried_at(name, job.id) for name in right), default=0.0)
+        if self._age("L4", job.id, until > now + LONGEST, UNATTENDED):
+            self.broken("L4", job.id, f"its next request is put off by {until - now:.0f} s")
         kind, limit = self._trouble(job, now)
         if kind != self._named.get(job.id):
             self._ages.pop(("L2", job.id), None)

@@ -20,6 +20,7 @@ class Offers:
         self.broken = broken
         #: (backend, offer) -> [refusals in a row, when the last was noted, when it was last asked for]
         self.refused: dict[tuple[str, str], list[float]] = {}
+        self._unsure_until = 0.0
         self.asking: dict[tuple[str, str], str] = {}  #: the job that requested the offer last
 
     def committed(self, backend: str, before: Job, job: Job, event: Event) -> None:
@@ -36,6 +37,11 @@ class Offers:
                     self.broken("I8", job.id, f"{text}, and is requested again")
         elif isinstance(event.payload, ReleaseStarted) and event.payload.refused is Cause.STOCKOUT:
             self._refused(key, slice, event.at)
+
+    def clock_set(self, until: float) -> None:
+        """Judge no request until then: records have times of a wrong clock, also such as are still to come."""
+        self.refused.clear()
+        self._unsure_until = max(self._unsure_until, until)
 
     def granted(self, backend: str, slice: Slice) -> None:
         self.refused.pop((backend, f"{slice.zone}/{slice.type}/{slice.tpu_slices}"), None)
@@ -55,7 +61,7 @@ class Offers:
 
     def _asked(self, key: tuple[str, str], job: Job, slice: Slice, at: float) -> None:
         refusal = self.refused.get(key)
-        if refusal is None:
+        if refusal is None or at < self._unsure_until:
             return
         first, longest = BACKOFF[Cause.STOCKOUT]
         wait = 0.75 * min(longest, first * 2 ** (refusal[0] - 1))

@@ -2,7 +2,7 @@
 
 import copy
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -91,7 +91,7 @@ def create_before_intent() -> Patch:
     return together(replaced(Reconciler, "tick", tick), everywhere(decide, planted))
 
 
-@bug("handed on", "I5")
+@bug("handed on", "I6")
 def acts_on_an_old_look() -> Patch:
     """Show an old record to code that checks whether a job has changed."""
 
@@ -124,9 +124,9 @@ def no_compare_and_set() -> Patch:
 def no_fencing_and_no_lease() -> Patch:
     """Every backend gets the lease, at any time, and writes with it."""
 
-    def lease(real: Any, self: Any, job_id: str, owner: str, *, ttl: float, now: float) -> Any:
-        args = real(self, job_id, owner, ttl=0.0, now=1e12)
-        return args and replace(args, until=now + ttl)
+    def lease(real: Any, self: Any, job_id: str, owner: str, *, ttl: float) -> Any:
+        lease = real(self, job_id, owner, ttl=0.0)
+        return lease and replace(lease, ttl=ttl)
 
     def unfenced(real: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         return real(self, *args, **{**kwargs, "lease": None})
@@ -270,31 +270,11 @@ def idempotency_key_is_ignored() -> Patch:
 def no_deadline() -> Patch:
     """Calls may take as long as they like, whatever the lease says."""
 
-    def store(self: Reconciler) -> Any:
-        given_out: dict[int, Any] = {}
+    def lease(real: Any, self: Any, job_id: str, ttl: float) -> Any:
+        lease = real(self, job_id, ttl)
+        return lease and replace(lease, until=self.clock.steady() + 1e6)
 
-        def lease(*args: Any, **kwargs: Any) -> Any:
-            real = self.store.lease(*args, **kwargs)
-            if real is None:
-                return None
-            given_out[real.token] = real
-            return replace(real, until=self.clock.now() + 1e6)
-
-        def with_real(call: Callable[..., Any]) -> Callable[..., Any]:
-            def made(*args: Any, lease: Any, **kwargs: Any) -> Any:
-                return call(*args, lease=given_out[lease.token], **kwargs)
-
-            return made
-
-        return Instead(
-            self.store,
-            lease=lease,
-            commit=with_real(self.store.commit),
-            remove=with_real(self.store.remove),
-            release=lambda lease: self.store.release(given_out[lease.token]),
-        )
-
-    return ticking(store=store)
+    return replaced(Reconciler, "_lease", lease)
 
 
 @bug("a host ends, and the others wait for it", "I5")
@@ -336,6 +316,11 @@ def holds_are_for_ever() -> Patch:
         return real(replace(job, hold_until=now + job.spec.hold), seen, now)
 
     return replaced(holding, "decide", decide)
+
+
+@bug("stockout while a clock is ahead", "L4")
+def a_clock_that_was_ahead_is_believed() -> Patch:
+    return everywhere(retry.due_at, lambda real, stored, now, longest=0.0: stored)
 
 
 @bug(6, "I5")

@@ -80,7 +80,7 @@ class Play:
         self.slices, self.hosts = Cloud(self.world), Hosts(self.world)
         self.bucket = self.world.bucket = Bucket(self.world)
         self.copies = Copies(self.bucket)
-        self.real = in_memory()
+        self.real = in_memory(lambda: self.sim.now)
         outage = Outage(self.sim, self.effects, "store_outage", longest=900)
         self.outages = [outage, self.world.cloud_outage, self.bucket.outage]
         self.monitor = self.world.monitor = Monitor(self, outage)
@@ -166,22 +166,26 @@ class Play:
         def jump() -> None:
             process = random.choice(self.backends).process
             wrong = random.choice((-1, 1)) * random.choice((120.0, 600.0, 3600.0))
-            lasts = random.uniform(60, 1200)
             self.effects.counts.faults += 1
-            self.monitor.clocks_wrong_until = max(
-                self.monitor.clocks_wrong_until, self.sim.now + lasts
-            )
-            self.sim.note(f"the clock of {process.name} jumps by {wrong:.0f} s for {lasts:.0f} s")
-            process.skew += wrong
-            self.monitor.budgets.blind += abs(wrong)
-
-            def correct() -> None:
-                process.skew -= wrong
-
-            self.sim.after(lasts, correct)
+            self.set_wrong(process, wrong, random.uniform(60, 1200))
             self._jump(random)
 
         self.effects.some_time(random, self.world.rate("clock_jump"), jump)
+
+    def set_wrong(self, process: Process, wrong: float, lasts: float) -> None:
+        """Set the clock of a backend wrong for that long."""
+        self.sim.note(f"the clock of {process.name} is wrong by {wrong:.0f} s for {lasts:.0f} s")
+        self.monitor.jumped += abs(wrong)
+        self.monitor.budgets.blind += abs(wrong)
+        views = self.monitor.views
+        views.clocks_wrong_until = max(views.clocks_wrong_until, self.sim.now + lasts)
+
+        def turn(by: float) -> None:
+            process.wrong += by
+            self.monitor.offers.clock_set(self.sim.now + abs(wrong))
+
+        turn(wrong)
+        self.sim.after(lasts, lambda: turn(-wrong))
 
     def _damage(self, random: Random) -> None:
         """Make the record of a job unreadable for some minutes, again and again."""

@@ -64,9 +64,10 @@ _NEW: dict[str, tuple[float, float]] = {
     "multislice": (0.1, 0.5),  #: no fault: of users' jobs
     "node_lost": (0.1, 1.0),  #: of each Multislice in an hour: one of its TPU slices
     "refused": (0.01, 0.1),  #: of each create: for good, as PERMISSION or BAD_SPEC
-    #: of each hour: the clock of a backend is wrong by up to an hour, for some minutes. Not drawn: leases and usage
-    #: are computed from that clock, and what that does to queue and ledger is not bounded yet
-    "clock_jump": (0.0, 0.0),
+    "clock_jump": (
+        0.1,
+        1.0,
+    ),  #: of each hour: the clock of a backend is wrong by up to an hour, for some minutes
     #: of each hour: a job's record cannot be read for some minutes
     "damaged": (0.1, 1.0),
     "agent_elsewhere": (0.1, 0.5),  #: of each death of an agent: on any host, not the first

@@ -14,7 +14,7 @@ from tpujob.domain.capacity.planning import PASSED
 from tpujob.domain.capacity.usage import RecentUsage, sums, used
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
-from tpujob.domain.observations import Present, SliceSeen, SliceState
+from tpujob.domain.observations import Present, ReasonKind, SliceSeen, SliceState
 from tpujob.domain.spec.elements import at_once
 from tpujob.engine.queue import REFRESH
 
@@ -210,7 +210,8 @@ class QueueChecks:
         process = self.sim.me.process
         if job.held_by:
             self.broken("Q2", job.id, f"is held by {job.held_by}, and {event.text}")
-        if job.spec.not_before is not None and self.sim.now < job.spec.not_before - 5:
+        ahead = max(0.0, process.wrong) if process else 0.0
+        if job.spec.not_before is not None and self.sim.now + ahead < job.spec.not_before - 5:
             self.broken("Q2", job.id, f"{event.text}, before its time")
         for other, on, state in () if job.slices else rules.met_edges(self.entry(job), self):
             if state is not Met.YES and self._age(other) > KNOWN:
@@ -317,6 +318,15 @@ class QueueChecks:
             if place and place.position and entry_.owner == keeper.submitter and not place.ask:
                 return True
         return False
+
+    def retried_at(self, name: str, job_id: str) -> float:
+        """Return until when that backend puts off the job's next request; 0: it does not."""
+        plan = self.plans[name][-1].plan if self.plans[name] else None
+        place = plan.places.get(job_id) if plan else None
+        retries = (
+            [r.until or 0.0 for r in place.reasons if r.kind is ReasonKind.RETRY] if place else []
+        )
+        return max(retries, default=0.0)
 
     # Slices that fall free --------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from tests.support.simulation.play import Play
 from tests.support.simulation.profile import RATES, Profile
 from tests.support.simulation.sim import EPOCH, Violation
 from tests.support.simulation.users import TWO_REGIONS, spec
+from tests.support.simulation.world import ZONES
 from tpujob.domain.access import BACKEND, Principal, Role
 from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
 from tpujob.domain.model import Slice, State, Suspect
@@ -266,6 +267,12 @@ def _short_lives(play: Play, machine: Machine) -> None:
     play.sim.after(31, lambda: _short_lives(play, machine))
 
 
+def _refused_ahead(play: Play) -> None:
+    """Let no zone have capacity for some minutes, and the clock be two hours ahead for the first of them."""
+    play.world.scarce |= dict.fromkeys(ZONES, play.sim.now + 600)
+    play.set_wrong(play.backends[0].process, 7200.0, 120.0)
+
+
 def _no_backend_and_no_reports(play: Play, machine: Machine) -> None:
     """Block the hosts' writes, and let no backend live but at the beginning and for the last seconds of that time."""
     now = play.sim.now
@@ -512,6 +519,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     for s in (
         Scenario("happy", nothing),
         Scenario("stockout, then the next zone", _stockout),
+        Scenario("stockout while a clock is ahead", _refused_ahead),
         Scenario("two jobs wait for the same", _two_wait),
         Scenario("handed on", running(_another_waits)),
         Scenario("handed on, with two backends", running(_another_waits), backends=2),

@@ -43,8 +43,10 @@ class Process:
 
     name: str
     skew: float = 0.0  #: its clock, beside the true one
+    wrong: float = 0.0  #: by what the clock is set wrong, beside that
     alive: bool = True
     paused_until: float = 0.0
+    began: float = 0.0  #: the zero of its steady clock
 
 
 def _closed() -> threading.Lock:

@@ -177,9 +177,9 @@ class SimStore:
 
         self._effect("remove", job_id, do)
 
-    def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
+    def lease(self, job_id: str, owner: str, *, ttl: float) -> Lease | None:
         def do() -> Lease | None:
-            lease = self.real.lease(job_id, owner, ttl=ttl, now=now)
+            lease = self.real.lease(job_id, owner, ttl=ttl)
             self.monitor.leased(lease)
             return lease
 
@@ -187,7 +187,11 @@ class SimStore:
         return self._effect("lease", job_id, do)
 
     def release(self, lease: Lease) -> None:
-        self._effect("release", lease.job_id, lambda: self.real.release(lease))
+        def do() -> None:
+            self.real.release(lease)
+            self.monitor.released(lease)
+
+        self._effect("release", lease.job_id, do)
 
     def due(self, now: float) -> list[str]:
         self.world.sim.check_alive()

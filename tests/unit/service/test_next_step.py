@@ -172,7 +172,7 @@ def test_a_wait_for_capacity_says_what_was_refused_and_what_is_asked_next() -> N
     pool = "us-east5-b/v6e-8/spot"
     closed = {pool: Circuit(pool, Cause.STOCKOUT, 4, NOW - 240, NOW + 360, NOW)}
     job = replace(job_in(_S.QUEUED), spec=V6E, slices=tuple(refused_slices), wake=NOW)
-    wait = circuits.wait(job, closed)
+    wait = circuits.wait(job, closed, NOW)
     assert next_step.capacity(wait) == {
         "cause": "STOCKOUT",
         "type": "v6e-8",

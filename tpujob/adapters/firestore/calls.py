@@ -176,7 +176,7 @@ class Firestore:
         for answer in self.api().batch_get_documents(request, **self.options(left)):
             transaction = answer.transaction or transaction
             if answer._pb.HasField("found"):
-                doc = parse_document(answer.found, self.root)
+                doc = parse_document(answer.found, self.root, answer._pb.read_time)
                 docs[doc.path] = doc
         return docs, transaction
 

@@ -44,6 +44,7 @@ class Doc:
     path: str  #: below the root of the database
     fields: Mapping[str, Value]
     updated: Any  #: Firestore's time of the last change, for preconditions
+    read: Any = None  #: and of the read, if it was read by its path
 
     @property
     def id(self) -> str:
@@ -74,10 +75,10 @@ def microseconds(time: Any) -> int:
     return time.seconds * 1_000_000 + time.nanos // 1000
 
 
-def parse_document(document: Any, root: str) -> Doc:
+def parse_document(document: Any, root: str, read: Any = None) -> Doc:
     pb = type(document).pb(document)
     fields = {name: _from_value(value) for name, value in pb.fields.items()}
-    return Doc(pb.name.removeprefix(f"{root}/"), fields, pb.update_time)
+    return Doc(pb.name.removeprefix(f"{root}/"), fields, pb.update_time, read)
 
 
 def build_write(write: Put | Remove, read: Mapping[str, Doc | None], root: str) -> Any:
@@ -273,8 +274,15 @@ def event_id(seq: int) -> str:
 # Leases --------------------------------------------------------------------------------------------------------------
 
 
-def lease_put(path: str, owner: str, token: int, until: float) -> Put:
-    return Put(path, {"owner": owner, "token": token, "until": float(until)})
+def lease_put(lease: Lease) -> Put:
+    fields = {"owner": lease.owner, "token": lease.token, "ttl": float(lease.ttl)}
+    return Put(f"leases/{lease.job_id}", fields, stamped=True)
+
+
+def in_force(held: Doc) -> bool:
+    """Return whether the lease was in force when it was read: by the database's clock, as when it was written."""
+    age = microseconds(held.read) - microseconds(held.fields.get(CHANGED, held.updated))
+    return age < field(held, "ttl", float) * 1e6
 
 
 def same_lease(held: Doc, lease: Lease) -> bool:

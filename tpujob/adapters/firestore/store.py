@@ -254,7 +254,7 @@ class FirestoreStore:
 
     # Leases ----------------------------------------------------------------------------------------------------------
 
-    def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
+    def lease(self, job_id: str, owner: str, *, ttl: float) -> Lease | None:
         """Return a new lease; None for a job that does not exist, and while another owner's lease is in force."""
         path, lease_path = f"jobs/{job_id}", f"leases/{job_id}"
 
@@ -264,15 +264,14 @@ class FirestoreStore:
                 return True, []
             if held:
                 token = records.field(held, "token", int)
-                until = records.field(held, "until", float)
-                if records.field(held, "owner", str) != owner and until > now:
+                if records.field(held, "owner", str) != owner and records.in_force(held):
                     return False, []
             elif doc is None or records.is_removed(doc):
                 return False, []
             else:  # the first lease, or its document was lost: the token must still grow
                 token = records.field(doc, "token", int)
-            lease = Lease(job_id, owner, token + 1, now + ttl)
-            return lease, [records.lease_put(lease_path, owner, lease.token, lease.until)]
+            lease = Lease(job_id, owner, token + 1, ttl)
+            return lease, [records.lease_put(lease)]
 
         doing = f"lease job {job_id}"
         taken = self._db.change(doing, [lease_path], plan)
@@ -287,7 +286,7 @@ class FirestoreStore:
             held = docs[path]  # the document stays, so that tokens keep growing
             if held is None or not records.same_lease(held, lease):
                 return None, []
-            return None, [records.lease_put(path, lease.owner, lease.token, 0.0)]
+            return None, [records.lease_put(replace(lease, ttl=0.0))]
 
         self._db.change(f"release job {lease.job_id}", [path], plan)
 

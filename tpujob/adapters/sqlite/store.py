@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
 
 from tpujob.adapters import records
+from tpujob.adapters.calling import boot_id, steady
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.people import SqliteMembers, SqliteOutbox, SqliteReputation
 from tpujob.adapters.sqlite.tables import SCRIPTS
@@ -35,8 +36,9 @@ class SqliteStore:
     KIND = "sqlite"
     TABLES = len(SCRIPTS)  #: version of the tables
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, steady: Callable[[], float] = steady) -> None:
         """Create the file and its folder if needed, readable by their owner alone. Raises StoreError, Transient."""
+        self._steady, self._boot = steady, boot_id()
         self._file = SqliteFile(path, SCRIPTS, _check_documents)
         self.reputation = SqliteReputation(self._file)
         self.members = SqliteMembers(self._file)
@@ -192,24 +194,27 @@ class SqliteStore:
 
     # Leases ----------------------------------------------------------------------------------------------------------
 
-    def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
-        """Return a new lease; None for a job that does not exist, and while another owner's lease is in force. The
-        write is not durable: a power cut ends the holder, too, and a commit under the lease makes it durable."""
+    def lease(self, job_id: str, owner: str, *, ttl: float) -> Lease | None:
+        """Return a lease, as the port says: all who open the file are on one machine, with one clock since its boot,
+        and an earlier boot's holders are gone. The write is not durable: a power cut ends the holder, too, and a commit
+        under the lease makes it durable."""
         with self._file.writing(durable=False) as db:
             if not db.execute("SELECT 1 FROM jobs WHERE id = ?", (job_id,)).fetchone():
                 return None
-            query = "SELECT owner, token, until FROM leases WHERE job_id = ?"
-            holder, token, until = db.execute(query, (job_id,)).fetchone() or ("", 0, 0.0)
-            if holder != owner and until > now:
+            query = "SELECT owner, token, ttl, taken, boot FROM leases WHERE job_id = ?"
+            found = db.execute(query, (job_id,)).fetchone() or ("", 0, 0.0, 0.0, "")
+            holder, token, length, taken, boot = found
+            now = self._steady()
+            if holder != owner and boot == self._boot and 0 <= now - taken < length:
                 return None
-            lease = Lease(job_id, owner, token + 1, now + ttl)
-            row = (job_id, owner, lease.token, lease.until)
-            db.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?)", row)
+            lease = Lease(job_id, owner, token + 1, ttl)
+            row = (job_id, owner, lease.token, ttl, now, self._boot)
+            db.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)", row)
         return lease
 
     def release(self, lease: Lease) -> None:
         with self._file.writing(durable=False) as db:  # the row stays, so that tokens keep growing
-            query = "UPDATE leases SET until = 0 WHERE job_id = ? AND token = ?"
+            query = "UPDATE leases SET ttl = 0 WHERE job_id = ? AND token = ?"
             db.execute(query, (lease.job_id, lease.token))
 
     # When to look ----------------------------------------------------------------------------------------------------

@@ -109,6 +109,14 @@ DROP TABLE spent;
 CREATE TABLE removed (job_id TEXT PRIMARY KEY, document TEXT) WITHOUT ROWID;
 """
 
+#: `taken`: by the clock of that boot of the machine, which is never set; a `ttl` of 0: it was released
+_BOOTS = """
+ALTER TABLE leases RENAME COLUMN until TO ttl;
+ALTER TABLE leases ADD COLUMN taken REAL DEFAULT 0;
+ALTER TABLE leases ADD COLUMN boot TEXT DEFAULT '';
+"""
+
 SCRIPTS = (
-    _JOBS, _SUSPECTS, _MEMBERS, _TIMES, _OUTBOX, _ACCUSERS, _STORE, _ONE_OUTBOX, _SPENT, _PROVED, _REMOVED
+    _JOBS, _SUSPECTS, _MEMBERS, _TIMES, _OUTBOX, _ACCUSERS, _STORE, _ONE_OUTBOX, _SPENT, _PROVED, _REMOVED,
+    _BOOTS,
 )  # fmt: skip

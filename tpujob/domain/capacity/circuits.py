@@ -208,11 +208,13 @@ class Wait:
     first_at: float
 
 
-def wait(job: Job, circuits: Circuits) -> Wait | None:
+def wait(job: Job, circuits: Circuits, now: float) -> Wait | None:
     """Return the wait of the job; None: the cloud has not refused its requests, or no offer is left."""
     acted_at = max(job.fresh_at, job.queued_at)
     circuits = {
-        n: c for n, c in circuits.items() if c.limit is None or c.opened_at >= acted_at
+        n: c
+        for n, c in corrected(circuits, now).items()
+        if c.limit is None or c.opened_at >= acted_at
     }  # a person has asked for it again
     tried, left = refusals(job), allowed(job)
     if not tried or not left:
@@ -222,20 +224,21 @@ def wait(job: Job, circuits: Circuits) -> Wait | None:
     tried = tried[-REFUSALS:]
     same = [s for s in tried if (s.zone, s.type, s.refused) == (last.zone, last.type, last.refused)]
     first, opens = first_available(left, circuits)
+    wake = retry.due_at(job.wake, now)
     return Wait(
         refused=last,
         times=len(same),
         since=same[0].requested_at,
         asking=job.slice.zone if job.state is State.PROVISIONING and job.slice else "",
-        again_at=max(job.wake, retry_at(last, circuits)),
+        again_at=max(wake, retry_at(last, circuits)),
         first=first,
-        first_at=max(opens, job.wake),
+        first_at=max(opens, wake),
     )
 
 
 def waiting(job: Job, circuits: Circuits, now: float) -> str:
     """Return `wait` in one line; empty: there is none."""
-    current = wait(job, circuits)
+    current = wait(job, circuits, now)
     return describe_wait(current, now) if current else ""
 
 

@@ -39,7 +39,7 @@ def _faded(job: Job, slice: Slice, now: float) -> float:
     if slice.gone_at is not None:
         if slice.ready_at is None:
             return 0.0
-        end = min(slice.gone_at, now)
+        end = max(ready, min(slice.gone_at, now))  # clocks differ, and are set
         return per_second * (exp(-_FADE * (now - end)) - exp(-_FADE * (now - ready))) / _FADE
     counted = per_second * (1 - exp(-_FADE * (now - ready))) / _FADE
     return max(counted, least)

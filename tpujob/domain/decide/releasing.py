@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from tpujob.domain.actions import Decision, DeleteSlice, HandOn, soon
 from tpujob.domain.capacity import circuits
-from tpujob.domain.capacity.entries import gives_until
+from tpujob.domain.capacity.entries import HANDED_WITHIN, gives_until
 from tpujob.domain.decide import billing, spending
 from tpujob.domain.events import (
     AboutSlice,
@@ -47,7 +47,9 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     held = [s for s in job.slices if s.gone_at is None]
     if not held:
         return Decision(_arrive(job, seen.circuits, now), wake_in=0)
-    if job.slice and _is_ready(job.slice, seen) and now < gives_until(job):
+    longest = max(HANDED_WITHIN, seen.hand_over.keep)
+    given = retry.due_at(gives_until(job), now, longest) > now
+    if job.slice and given and _is_ready(job.slice, seen):
         if seen.hand_over.heir:
             return Decision(action=HandOn(job.slice.name, seen.hand_over.heir), wake_in=2)
         if decision := _keep(job, seen, now):

@@ -7,6 +7,7 @@ So an end counts only once every other host has given a sign of life since: a re
 from collections.abc import Mapping, Sequence
 
 from tpujob.domain.failures import stall, triage
+from tpujob.domain.failures.retry import due_at
 from tpujob.domain.model import Job, State
 from tpujob.domain.observations import HostReport
 from tpujob.protocol import Phase
@@ -54,5 +55,5 @@ def unreported(job: Job, reports: Sequence[HostReport], now: float) -> list[Host
     missing = sorted(set(range(job.hosts)) - {r.host for r in reports})
     if job.attempt is None:
         return []
-    age = now - max(job.attempt.started_at, job.wake)
+    age = now - max(job.attempt.started_at, due_at(job.wake, now))
     return [HostReport(host, job.attempt.number, Phase.FETCHING, age) for host in missing]

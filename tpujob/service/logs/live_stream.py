@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from threading import Condition, Event, Thread
 from typing import NamedTuple
 
+from tpujob.domain.failures.retry import due_at
 from tpujob.domain.model import Job, Slice, State
 from tpujob.errors import TpujobError
 from tpujob.lib.threads import start_loop
@@ -295,4 +296,4 @@ class _HostStream:
 def _runs(job: Job, attempt: int) -> bool:
     """Return whether its hosts may be called: not after its end, nor before its start is due."""
     newest = attempt == len(job.attempts) and job.attempts[-1].ended_at is None
-    return newest and job.wake <= time.time()
+    return newest and due_at(job.wake, now := time.time()) <= now

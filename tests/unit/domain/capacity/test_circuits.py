@@ -244,7 +244,7 @@ def test_a_permanent_refusal_lasts_until_a_person_resumes() -> None:
         request(A, Cause.STOCKOUT, NOW - 90),
         *(request(o, Cause.PERMISSION, NOW - 60, k) for k, o in ((2, A), (3, B))),
     )
-    assert capacity.wait(nothing_left, {}) is None
+    assert capacity.wait(nothing_left, {}, NOW) is None
 
 
 def test_a_waiting_job_says_how_often_where_since_when_and_what_comes_next() -> None:
@@ -268,7 +268,7 @@ def test_a_waiting_job_says_how_often_where_since_when_and_what_comes_next() -> 
     assert capacity.waiting(quota, {}, NOW) == (
         "1st stockout in us-east5-b since 02:46 UTC, next try there now"
     )
-    wait = capacity.wait(job, circuits)
+    wait = capacity.wait(job, circuits, NOW)
     assert (wait.times, wait.since, wait.again_at) == (4, NOW - 240, NOW + 360)
     assert (wait.refused.zone, wait.first.zone, wait.first_at) == ("us-east5-b", "us-east5-a", NOW)
     current = replace(request(A, None, NOW, 5), gone_at=None)

@@ -5,13 +5,21 @@ from dataclasses import replace
 import pytest
 
 from tests.support.records import NOW, job_in
-from tpujob.domain.actions import CreateSlice, DeleteSlice, StopProgram
+from tpujob.domain.actions import CreateSlice, DeleteSlice, HandOn, StopProgram
 from tpujob.domain.decide.dispatch import decide
 from tpujob.domain.decide.releasing import AGREES_FOR, SECOND_LOOK, SUSPENDED_WITHIN
 from tpujob.domain.events import AboutSlice, EventKind
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Job, SliceRole, State
-from tpujob.domain.observations import Absent, Observation, Present, SliceSeen, SliceState, Unknown
+from tpujob.domain.observations import (
+    Absent,
+    HandOver,
+    Observation,
+    Present,
+    SliceSeen,
+    SliceState,
+    Unknown,
+)
 
 NAME = "tj-000001-1"
 K = EventKind
@@ -175,3 +183,13 @@ def test_a_condemned_slice_is_given_its_time_to_be_suspended_too() -> None:
     slice_ = replace(releasing().slices[0], delete_asked_at=None, stopped=True, **condemned)
     job = preempted(replace(job_in(State.QUEUED), slices=(slice_,), wake=NOW + 60))
     assert step(job, SUSPENDING) == (K.SLICE_SUSPENDING, None)
+
+
+def test_a_slice_is_not_kept_for_the_time_by_which_a_clock_was_ahead() -> None:
+    """The program has ended by a clock that was two hours ahead; another job may have the slice for a minute."""
+    job = job_in(State.RELEASING)
+    job = replace(job, then=State.SUCCEEDED, cause=None)
+    heir = HandOver(heir="000002")
+    seen = Observation({NAME: Present(SliceState.READY)}, hand_over=heir)
+    for since, action in ((NOW - 5, HandOn(NAME, "000002")), (NOW + 7200, DeleteSlice(NAME))):
+        assert decide(replace(job, state_since=since), seen, NOW).action == action
