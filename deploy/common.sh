@@ -18,8 +18,10 @@ tick="tpujob-tick@$PROJECT.iam.gserviceaccount.com"
 build="tpujob-build@$PROJECT.iam.gserviceaccount.com"
 sources="${PROJECT//[:.]/_}_cloudbuild" # the bucket into which gcloud puts what is to be built, spelled as gcloud does
 sources=${sources//google/elgoog}
+router=tpujob-egress # with its Cloud NAT of the same name: what EGRESS=nat of setup.sh makes, and remove.sh removes
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+alert="tpujob backend" # the display name of what alert.sh makes
 
 # Prints a gcloud command, then runs it.
 once() {
@@ -86,6 +88,11 @@ sha256() {
 # Prints the value of a key in the context's file, as `tpujob init` writes it: `context_value door`. Empty: not set.
 context_value() {
   sed -n "s/^ *$1: *[\"']\{0,1\}\([^\"' #]*\).*/\1/p" "$CONTEXT_FILE" | head -n 1
+}
+
+# Prints the regions of the buckets in the context's file, a line for each.
+regions() {
+  sed -n 's/^ *\([a-z0-9-]*\): *["'"'"']\{0,1\}gs:\/\/.*/\1/p' "$CONTEXT_FILE" | sort -u
 }
 
 # Prints the door of the backend; fails for an unknown one.

@@ -6,6 +6,8 @@
 # CONTEXT_FILE is the context as `tpujob init` wrote it, with `store: firestore`, and with how people sign in
 # (deploy/README.md). BUCKETS are its buckets, which hold nothing but jobs: every program that a job runs can read and
 # write all of them, unless its owner has an account of their own (deploy/join.sh). Nobody is let in here.
+# EGRESS=nat: makes what hosts without external addresses need to reach Google and the internet: Private Google Access on
+# their subnetworks, and Cloud NAT. It ends with `tpujob doctor`, and fails where that finds what keeps jobs from running.
 source "$(dirname "$0")/common.sh"
 need CONTEXT_FILE "the context's file; tpujob init writes one"
 need BUCKETS "the context's buckets, such as gs://my-lab-europe"
@@ -24,6 +26,17 @@ case $ssh in
     ;;
 esac
 
+case ${EGRESS:-none} in
+  nat | none) ;;
+  *) echo "$0: EGRESS is $EGRESS: it can be nat" >&2; exit 2 ;;
+esac
+network=$(context_value network)
+network=${network:-default}
+if [ "${EGRESS:-}" = nat ] && [[ $network == */* ]]; then
+  echo "$0: EGRESS=nat is for a network of $PROJECT: of a shared one, its owner makes Cloud NAT" >&2
+  exit 2
+fi
+
 grant() { # MEMBER ROLE [CONDITION]
   gc projects add-iam-policy-binding "$PROJECT" --member="$1" --role="$2" --condition="${3:-None}" --format=none
 }
@@ -31,7 +44,8 @@ grant() { # MEMBER ROLE [CONDITION]
 once services enable tpu.googleapis.com compute.googleapis.com storage.googleapis.com run.googleapis.com \
   firestore.googleapis.com secretmanager.googleapis.com cloudscheduler.googleapis.com \
   artifactregistry.googleapis.com cloudbuild.googleapis.com iam.googleapis.com \
-  cloudresourcemanager.googleapis.com serviceusage.googleapis.com iamcredentials.googleapis.com iap.googleapis.com
+  cloudresourcemanager.googleapis.com serviceusage.googleapis.com iamcredentials.googleapis.com iap.googleapis.com \
+  orgpolicy.googleapis.com
 
 # Four accounts: the backend, the hosts of slices (so all programs of all users), Cloud Scheduler, and
 # Cloud Build, whose default account may build nothing in many organisations.
@@ -133,6 +147,37 @@ fi
 on_bucket "$build" roles/storage.objectViewer
 gc artifacts repositories add-iam-policy-binding tpujob --location="$REGION" --member="serviceAccount:$build" \
   --role=roles/artifactregistry.writer --format=none
+# The way out of hosts without external addresses, in the regions of the context's buckets, which are those of its zones. A
+# region whose router already has Cloud NAT for the network keeps it.
+if [ "${EGRESS:-}" = nat ]; then
+  subnetwork=$(context_value subnetwork)
+  for region in $(regions); do
+    gc compute networks subnets update "${subnetwork:-$network}" --region="$region" --enable-private-ip-google-access
+    found=$(gc compute routers list --regions="$region" --filter="network~/$network\$ AND nats:*" --format='value(name)')
+    if [ -n "$found" ]; then continue; fi
+    if ! exists compute routers describe "$router" --region="$region"; then
+      gc compute routers create "$router" --network="$network" --region="$region" --format=none
+    fi
+    gc compute routers nats create "$router" --router="$router" --region="$region" --auto-allocate-nat-external-ips \
+      --nat-all-subnet-ip-ranges
+  done
+fi
+
+# Doctor reads contexts from a folder of their own.
+name=$(context_value name)
+mkdir -p "$scratch/state/contexts"
+cp "$CONTEXT_FILE" "$scratch/state/contexts/$name.yaml"
+code=0
+TPUJOB_STATE="$scratch/state" TPUJOB_CONTEXT="$name" tpujob doctor || code=$?
+case $code in
+  0) ;;
+  6)
+    echo "$0: the project is set up, but jobs would fail: cure what is marked FAIL, then run this again" >&2
+    exit 1
+    ;;
+  *) echo "$0: tpujob doctor could not check everything (exit code $code)" >&2 ;;
+esac
+
 way=""
 if [ "$ssh" = internal ]; then way="NETWORK=default SUBNET=default "; fi
 echo "The project is ready. Next:"

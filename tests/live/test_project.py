@@ -9,8 +9,11 @@ import pytest
 from tests.live.project import Meter, Project
 from tests.support.paths import ROOT
 from tpujob.adapters.cloud_tpu.calls import ZoneClosed
+from tpujob.adapters.google import quota
 from tpujob.adapters.google.quota import kind_of_metric
+from tpujob.config.context import CREATES_PER_MINUTE
 from tpujob.doctor.access import TPU_PERMISSIONS
+from tpujob.doctor.policies import CHECKED
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause
 from tpujob.errors import Refused
@@ -29,6 +32,13 @@ def test_reads(project: Project) -> None:
     assert quotas(project)
 
 
+def test_policies(project: Project) -> None:
+    """The policies in force can be read, also those that nobody has set."""
+    for name in CHECKED:
+        path = f"v2/projects/{project.id}/policies/{name}:getEffectivePolicy"
+        assert project.google.get("orgpolicy.googleapis.com", path)["spec"]["rules"]
+
+
 def test_permissions(project: Project) -> None:
     """Queued resources have no permissions of their own: `tpu.nodes.*` covers them."""
     path = f"v3/projects/{project.id}:testIamPermissions"
@@ -44,6 +54,16 @@ def test_quota_names(project: Project) -> None:
     assert [name for name in names if kind_of_metric(name) is None] == []
     generation = accelerators.find(project.slice.type).generation
     assert generation in {kind.generation for name in names if (kind := kind_of_metric(name))}
+
+
+def test_create_rate(project: Project) -> None:
+    """A context asks for no more slices in a minute than the project may create. Whether the API counts queued
+    resources there takes more of them than a test may pay for."""
+    limits = [
+        q for q in quota.limits(project.google, project.id) if q.metric == f"{TPU}/qps/create"
+    ]
+    assert limits
+    assert min(limit.limit or 0 for limit in limits) >= CREATES_PER_MINUTE
 
 
 def test_lists(project: Project) -> None:

@@ -36,6 +36,9 @@ def check_command(folder: str, words: list[str]) -> None:
             check_message("run", "Service", dict(args.FILE))
         if command in ("iam roles create", "iam roles update"):
             iam_util.ParseYamlToRole(args.file, apis.GetMessagesModule("iam", "v1").Role)
+        if command == "monitoring policies create":
+            with open(args.policy_from_file) as file:
+                check_message("monitoring", "AlertPolicy", json.load(file), "v3")
         if command == "builds submit":
             config.LoadCloudbuildConfigFromPath(
                 args.config, cloudbuild_util.GetMessagesModule(), params=args.substitutions
@@ -44,8 +47,8 @@ def check_command(folder: str, words: list[str]) -> None:
         properties.VALUES.PopInvocationValues()
 
 
-def check_message(api: str, name: str, message: dict[str, Any]) -> None:
-    kind = getattr(apis.GetMessagesModule(api, "v1"), name)
+def check_message(api: str, name: str, message: dict[str, Any], version: str = "v1") -> None:
+    kind = getattr(apis.GetMessagesModule(api, version), name)
     messages.DictToMessageWithErrorCheck(message, kind)
 
 

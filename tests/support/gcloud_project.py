@@ -44,9 +44,14 @@ exit "$code"
 """
 #: requests that every run repeats, so that a cut between two of them equals a cut after the last
 REPEATED = ("add-iam-policy-binding", "composite", "curl")
-LOOKS = ("describe", "list", "access", "print-access-token")
+LOOKS = ("describe", "list", "list-configs", "access", "print-access-token")
 _APIS = {"iam": "iam", "firestore": "firestore", "secrets": "secretmanager", "run": "run", "builds": "cloudbuild",
-         "scheduler": "cloudscheduler", "artifacts": "artifactregistry", "storage": "storage"}  # fmt: skip
+         "scheduler": "cloudscheduler", "artifacts": "artifactregistry", "storage": "storage",
+         "compute": "compute", "monitoring": "monitoring"}  # fmt: skip
+
+
+#: service -> the name in its agent's address, where that is another one
+_AGENTS = {"monitoring.googleapis.com": "monitoring-notification"}
 
 
 class Refused(Exception):
@@ -77,6 +82,11 @@ class State:
     services: dict[str, list[Any]] = field(default_factory=dict[str, "list[Any]"])  #: revisions
     traffic: dict[str, str] = field(default_factory=dict[str, str])
     jobs: dict[str, str] = field(default_factory=dict[str, str])  #: of Cloud Scheduler: their URLs
+    #: subnetworks with Private Google Access; routers with their Cloud NAT, if they have one
+    private: set[str] = field(default_factory=set[str])
+    routers: dict[str, str] = field(default_factory=dict[str, str])
+    #: of Cloud Monitoring, by kind and name
+    watches: dict[tuple[str, str], Any] = field(default_factory=dict[tuple[str, str], Any])
 
 
 class Parser:
@@ -220,7 +230,7 @@ class Project:
             raise Refused(wrong, code=2)
         if text := self.refuse(" ".join(words)):
             raise Refused(text)
-        api = _APIS.get(names[0], "")
+        api = _APIS.get(next(name for name in names if name not in ("alpha", "beta")), "")
         if api and (api not in self.state.apis or self._is_new(api)):
             text = f"{api} has not been used in project {NUMBER} before or it is disabled"
             raise Refused(f"PERMISSION_DENIED: {text}. SERVICE_DISABLED")
@@ -259,7 +269,7 @@ class Project:
 
     @_command("beta services identity create")
     def _identity(self, *, service: str) -> None:
-        agent = f"gcp-sa-{service.partition('.')[0]}"
+        agent = f"gcp-sa-{_AGENTS.get(service, service.partition('.')[0])}"
         self.state.accounts.add(f"service-{NUMBER}@{agent}.iam.gserviceaccount.com")
 
     @_command("iam service-accounts create")
@@ -439,6 +449,104 @@ class Project:
     def _job_again(self, name: str, *, uri: str, **_: str) -> None:
         self._has(name, self.state.jobs)
         self.state.jobs[name] = uri
+
+    # The network
+
+    @_command("compute networks subnets update", "enable-private-ip-google-access")
+    def _subnet(self, name: str, *, region: str, **_: str) -> None:
+        self.state.private.add(f"{region}/{name}")
+
+    @_command("compute routers list")
+    def _routers(self, *, filter: str, regions: str = "", format: str) -> str:
+        if name := filter.removeprefix("name="):
+            own = [key.partition("/")[0] for key in self.state.routers if key.endswith(f"/{name}")]
+        if regions:
+            assert filter == "network~/default$ AND nats:*", filter
+            here = self.state.routers.items()
+            own = [key for key, nat in here if nat and key.startswith(f"{regions}/")]
+        return "\n".join(own)
+
+    @_command("compute routers describe")
+    def _router(self, name: str, *, region: str) -> None:
+        self._has(f"{region}/{name}", self.state.routers)
+
+    @_command("compute routers create")
+    def _new_router(self, name: str, *, region: str, network: str) -> None:
+        self._make(f"{region}/{name}", self.state.routers)
+        self.state.routers[f"{region}/{name}"] = ""
+
+    @_command("compute routers delete")
+    def _no_router(self, name: str, *, region: str) -> None:
+        self._has(f"{region}/{name}", self.state.routers)
+        del self.state.routers[f"{region}/{name}"]
+
+    @_command(
+        "compute routers nats create", "auto-allocate-nat-external-ips nat-all-subnet-ip-ranges"
+    )
+    def _new_nat(self, name: str, *, region: str, router: str, **_: str) -> None:
+        self._has(f"{region}/{router}", self.state.routers)
+        self.state.routers[f"{region}/{router}"] = name
+
+    # Monitoring
+
+    def _watch(self, kind: str, content: Any) -> None:
+        number = self.steps + 1
+        self.state.watches[kind, f"projects/{PROJECT}/{kind}/id-of-{number}"] = content
+
+    def _watched(self, kind: str) -> str:
+        return "\n".join(name for found, name in self.state.watches if found == kind)
+
+    def _unwatch(self, kind: str, name: str) -> None:
+        self._has((kind, name), self.state.watches)
+        named = [
+            text for text in self.state.watches.values() if name.rpartition("/")[2] in str(text)
+        ]
+        if named:
+            raise Refused(f"INVALID_ARGUMENT: {name} is named by {named}")
+        del self.state.watches[kind, name]
+
+    @_command(
+        "monitoring uptime create",
+        "resource-type protocol path period timeout validate-ssl service-agent-auth",
+    )
+    def _new_check(self, display: str, *, resource_labels: str, **flags: str) -> None:
+        self._watch("uptimeCheckConfigs", (resource_labels, flags))
+
+    @_command("monitoring uptime list-configs")
+    def _checks(self, *, filter: str, format: str) -> str:
+        return self._watched("uptimeCheckConfigs")
+
+    @_command("monitoring uptime delete")
+    def _no_check(self, name: str) -> None:
+        self._unwatch("uptimeCheckConfigs", name)
+
+    @_command("beta monitoring channels create", "display-name type")
+    def _new_channel(self, *, channel_labels: str, **_: str) -> None:
+        self._watch("notificationChannels", channel_labels)
+
+    @_command("beta monitoring channels update")
+    def _channel_again(self, name: str, *, update_channel_labels: str) -> None:
+        self.state.watches["notificationChannels", name] = update_channel_labels
+
+    @_command("beta monitoring channels list")
+    def _channels(self, *, filter: str, format: str) -> str:
+        return self._watched("notificationChannels")
+
+    @_command("beta monitoring channels delete")
+    def _no_channel(self, name: str) -> None:
+        self._unwatch("notificationChannels", name)
+
+    @_command("alpha monitoring policies create")
+    def _new_policy(self, *, policy_from_file: str) -> None:
+        self._watch("alertPolicies", json.loads(Path(policy_from_file).read_text()))
+
+    @_command("alpha monitoring policies list")
+    def _policies(self, *, filter: str, format: str) -> str:
+        return self._watched("alertPolicies")
+
+    @_command("alpha monitoring policies delete")
+    def _no_policy(self, name: str) -> None:
+        self._unwatch("alertPolicies", name)
 
     def _bind(
         self, resource: str, add: bool, member: str, role: str, condition: str | None

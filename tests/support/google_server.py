@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from tests.support.local_server import LocalServer
 from tpujob.config.context import Context
 from tpujob.config.queue import ChipsSetting
+from tpujob.doctor.policies import CHECKED
 
 PROJECT = "my-lab-4711"
 NUMBER = "471147114711"
@@ -39,6 +40,7 @@ BUCKET_PATH = f"{STORAGE}/storage/v1/b/{BUCKET}"
 DATABASE = f"firestore.googleapis.com/v1/projects/{PROJECT}/databases/(default)"
 SERVICES = f"{USAGE}/v1/projects/{PROJECT}/services:batchGet"
 PROJECT_PATH = f"{MANAGER}/v3/projects/{PROJECT}"
+POLICIES = f"orgpolicy.googleapis.com/v2/projects/{PROJECT}/policies"
 
 
 @dataclass
@@ -101,6 +103,7 @@ def healthy() -> GoogleServer:
         f"iam.googleapis.com/v1/projects/-/serviceAccounts/{ACCOUNT}:testIamPermissions": grant_all,
         SERVICES: enabled(),
         QUOTAS: quotas(),
+        **{f"{POLICIES}/{name}:getEffectivePolicy": policy(name) for name in CHECKED},
         NETWORK: {"name": "default", "autoCreateSubnetworks": True, "selfLink": link},
         FIREWALLS: {
             "items": [
@@ -207,6 +210,13 @@ def quotas() -> Answer:
             metric("tpu-v6e-preemptible", "TPU v6e preemptible chips", {ZONE: 64}, region=16),
             metric("tpu-v6e", "TPU v6e chips", {}),
             {
+                "metric": "tpu.googleapis.com/qps/create",
+                "displayName": "Create requests",
+                "consumerQuotaLimits": [
+                    {"unit": "1/min/{project}", "quotaBuckets": [{"effectiveLimit": "91"}]}
+                ],
+            },
+            {
                 "metric": "tpu.googleapis.com/requests",
                 "displayName": "Requests",
                 "consumerQuotaLimits": [
@@ -214,7 +224,7 @@ def quotas() -> Answer:
                 ],
             },
         ],
-        size=2,
+        size=3,
     )
 
 
@@ -242,6 +252,13 @@ def metric(name: str, display: str, zones: dict[str, int], *, region: int = -1) 
             },
         ],
     }
+
+
+def policy(name: str, **rule: Any) -> dict[str, Any]:
+    """Return a policy of the organization as it is in force; without a rule, with the default of its constraint."""
+    is_list = name in ("compute.vmExternalIpAccess", "gcp.resourceLocations") or "iam." in name
+    rules = [rule or ({"allowAll": True} if is_list else {"enforce": False})]
+    return {"name": f"projects/{NUMBER}/policies/{name}", "spec": {"rules": rules}}
 
 
 def bucket(limit: int, **dimensions: str) -> dict[str, Any]:

@@ -298,6 +298,7 @@ class ScriptedJobs:
         self.host_access: HostAccess | None = None
         self.suspects: dict[str, SuspectView] = {}
         self.lab: dict[str, MemberView] = {}
+        self.warnings: list[str] = []  #: of each change of the list of members
         self.swept = SweptView(deleted=[], kept=[], failed=[], keys=[], unclear=[], unlisted={})
         self.broken: list[BrokenView] = []
         self.costs: CostView = cost_view()
@@ -453,12 +454,13 @@ class ScriptedJobs:
             raise NotFound(f"machine {physical!r} is neither suspected nor pinned")
 
     def _on_give_role(self, name: str, role: str) -> MemberView:
-        self.lab[name] = MemberView(name=name, role=role, id="")
+        self.lab[name] = MemberView(name=name, role=role, id="", warnings=self.warnings)
         return self.lab[name]
 
-    def _on_remove_member(self, name: str) -> None:
+    def _on_remove_member(self, name: str, *, to: str = "", secrets: bool = False) -> MemberView:
         if self.lab.pop(name, None) is None:
             raise NotFound(f"{name} is not a member")
+        return MemberView(name=name, role="", id="", jobs=0, active=0, secrets=0)
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
         if job is not None:

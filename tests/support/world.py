@@ -524,6 +524,6 @@ def service(
         ),
         changes=Changes(store),
         admin=Admin(store, orphans(backend, store=store), backend.ports.reputation, backend.clock),
-        members=Membership(backend.store.members),
+        members=Membership(backend.store.members, store, backend.ports.secrets),
         notifications=notifications,
     ).for_caller(ADA)

@@ -56,6 +56,10 @@ def start(path: str, launch: LaunchSecrets) -> Record:
     job, attempt = plan["job"], plan["attempt"]
     folder = folder_of_attempt(job, attempt)
     with _command_lock():
+        if not os.listdir(ATTEMPTS) and not os.path.exists(EPOCH):
+            from tpujob.agent.setup.wipe import record_first_boot
+
+            record_first_boot()
         newest = max((s["attempt"] for s in other_attempts() if s["job"] == job), default=0)
         if newest > attempt:
             raise Failure("attempt %d is stale: attempt %d was started here" % (attempt, newest))

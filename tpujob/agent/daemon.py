@@ -19,7 +19,7 @@ from tpujob.agent.processes import attempt_processes, end_all, free_devices, ker
 from tpujob.agent.setup import fetch_bundle, steps, unmount_all
 from tpujob.agent.setup.preflight import invalidate
 from tpujob.agent.storage import StorageError
-from tpujob.agent.upload import OUTPUTS_PATIENCE, find_last_error, first_lines, number, pick_lines
+from tpujob.agent.upload import OUTPUTS_PATIENCE, error_at_end, first_lines, number, pick_lines
 from tpujob.protocol import Phase, Plan, VerdictDocument
 from tpujob.protocol.limits import MAX_VERDICT_TEXT
 from workloads.contract import EVENTS, VERDICT, Exit
@@ -190,9 +190,7 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
     if attempt.state["error"] and not attempt.state["verdict"]:  # the log has a verdict already
         attempt.log.note(attempt.state["error"])
     if code == Exit.DONE:
-        attempt.state["last_error"] = find_last_error(
-            [line.tag + line.text for line in attempt.log.tail()]
-        )
+        attempt.state["last_error"] = error_at_end(attempt.log.tail())
     evidence = _evidence(attempt, code)
     has_notice = bool(attempt.state["notice"])
     uploads = [] if has_notice else _start_uploads(attempt, code)

@@ -157,12 +157,18 @@ class CallerView(TypedDict):
 
 
 class MemberView(TypedDict):
-    """A person or program that may use the backend."""
+    """A person or program that may use the backend, has left, or is only named in its settings."""
 
     name: str  #: a login or an e-mail address
-    role: str
+    role: str  #: empty: none
     #: of the first principal who signed in under that name; empty: none has yet
     id: str
+    jobs: NotRequired[int]  #: of one who has left: the jobs of which they are the owner
+    active: NotRequired[int]  #: jobs of these that have not ended
+    secrets: NotRequired[int]  #: of one who has left
+    #: settings that name the user, who is no member
+    named: NotRequired[list[str]]
+    warnings: NotRequired[list[str]]  #: why a change of the list may not have the expected effect
 
 
 class SuspectView(TypedDict):

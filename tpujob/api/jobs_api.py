@@ -72,11 +72,18 @@ class JobsApi(Protocol):
     def whoami(self) -> CallerView:
         """Return the caller's identity and role."""
 
-    @method("POST", "/plan", VIEWERS)
+    @method("POST", "/plan", VIEWERS, command="create --dry-run")
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
         """Return what `create` would submit, resolved; nothing is stored."""
 
-    @method("PUT", "/bundles/{sha256}", SUBMITTERS, query=("bucket",), within=BUNDLE_TIMEOUT)
+    @method(
+        "PUT",
+        "/bundles/{sha256}",
+        SUBMITTERS,
+        query=("bucket",),
+        within=BUNDLE_TIMEOUT,
+        command="create",
+    )
     def put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
         """Store an archive by its hash, once; returns its object path. Raises BadRequest when the hash differs."""
 
@@ -93,16 +100,16 @@ class JobsApi(Protocol):
         had another spec, BadSpec when it names a secret that is not set, NotFound when a bundle is not in the bucket
         any more: send it again, and repeat the call with the same key."""
 
-    @method("GET", "/secrets", SUBMITTERS)
+    @method("GET", "/secrets", SUBMITTERS, command="secret list")
     def secrets(self) -> Sequence[SecretView]:
         """Return the caller's own secrets, by name, without their values."""
 
-    @method("PUT", "/secrets/{name}", SUBMITTERS)
+    @method("PUT", "/secrets/{name}", SUBMITTERS, command="secret set")
     def set_secret(self, name: str, value: str) -> None:
         """Store a value for the caller's jobs that name it, in place of an older one. A running program keeps the value
         that it got. Raises BadRequest."""
 
-    @method("DELETE", "/secrets/{name}", SUBMITTERS, once=True)
+    @method("DELETE", "/secrets/{name}", SUBMITTERS, once=True, command="secret remove")
     def remove_secret(self, name: str) -> None:
         """Remove the secret. Raises NotFound; IllegalInState while an active job names it."""
 
@@ -113,7 +120,7 @@ class JobsApi(Protocol):
         backend, one whose place has changed may come twice or not. Jobs without a value in the column of the order come
         last in both directions. Raises BadRequest."""
 
-    @method("GET", "/jobs/{job}", SEEN_JOBS)
+    @method("GET", "/jobs/{job}", SEEN_JOBS, command="show")
     def get(self, job: str) -> JobView:
         """Return everything about one job."""
 
@@ -127,7 +134,7 @@ class JobsApi(Protocol):
     def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
         """Return the job's events, oldest first, with `seq > after`; at most `limit`, 0: all."""
 
-    @method("GET", "/events", VIEWERS, bounds={"kinds": 100})
+    @method("GET", "/events", VIEWERS, bounds={"kinds": 100}, command="events")
     def happened(
         self, *, before: str = "", kinds: Sequence[str] = (), limit: int = EVENTS
     ) -> EventsPage:
@@ -152,17 +159,17 @@ class JobsApi(Protocol):
     def shares(self) -> Sequence[ShareView]:
         """Return what each share has used lately, beside the part due to its weight, and its owners."""
 
-    @method("GET", "/health", VIEWERS, "backend")
+    @method("GET", "/health", VIEWERS, "backend", command="status")
     def health(self) -> HealthView:
         """Return the health of the backend that answers, with what is wrong. Never raises for an error of the store: it
         reports that too."""
 
-    @method("GET", "/metrics", VIEWERS, "backend", within=LONG)
+    @method("GET", "/metrics", VIEWERS, "backend", within=LONG, command="status")
     def backend_metrics(self) -> str:
         """Return the metrics of the backend in Prometheus' text format: jobs, recovery, goodput, money, calls, errors.
         The counters are of the process that answers."""
 
-    @method("GET", "/jobs/{job}/metrics", SEEN_JOBS)
+    @method("GET", "/jobs/{job}/metrics", SEEN_JOBS, command="show")
     def metrics(self, job: str, *, attempt: int | None = None) -> MetricsView:
         """Return the curves of the numbers that the job's program reported, in one attempt or in the newest ones; also
         after the slice is gone. Names the attempts that could not be read now, and why."""
@@ -180,19 +187,29 @@ class JobsApi(Protocol):
         """Return the output after the cursor, all hosts merged by time, each line once. Without a cursor: the newest
         attempt from its beginning, or its last `tail` lines. Without `attempt`, pages continue with later attempts."""
 
-    @method("GET", "/jobs/{job}/logs/block", READ_OWN_JOBS)
+    @method("GET", "/jobs/{job}/logs/block", READ_OWN_JOBS, command="logs")
     def log_block(
         self, job: str, *, host: int | None = None, attempt: int | None = None, cursor: str = ""
     ) -> LogBlock:
         """Return the output like `logs`, but as one piece of some mebibytes with its escape sequences."""
 
-    @method("GET", "/jobs/{job}/logs/window", READ_OWN_JOBS, bounds={"part": (0, 1), "text": 4000})
+    @method(
+        "GET",
+        "/jobs/{job}/logs/window",
+        READ_OWN_JOBS,
+        bounds={"part": (0, 1), "text": 4000},
+        command="logs",
+    )
     def log_window(self, job: str, asked: WindowAsked | None = None) -> LogWindow:
         """Return lines at any place of an attempt's output: as many as fit into 48 KiB, at least one. Raises
         BadRequest, NotFound."""
 
     @method(
-        "GET", "/jobs/{job}/logs/search", READ_OWN_JOBS, bounds={"limit": (1, None), "text": 4000}
+        "GET",
+        "/jobs/{job}/logs/search",
+        READ_OWN_JOBS,
+        bounds={"limit": (1, None), "text": 4000},
+        command="logs --grep",
     )
     def log_search(self, job: str, asked: SearchAsked) -> LogMatches:
         """Return the lines of an attempt that contain a text, match a pattern or begin a traceback, and their number.
@@ -202,27 +219,27 @@ class JobsApi(Protocol):
     def diff(self, a: str, b: str) -> DiffView:
         """Return what differs between two jobs: spec, outcome, and the files of their bundles."""
 
-    @method("GET", "/jobs/{job}/patch", READ_OWN_JOBS, within=LONG)
+    @method("GET", "/jobs/{job}/patch", READ_OWN_JOBS, within=LONG, command="diff")
     def patch(self, job: str) -> PatchView:
         """Return the diff from the job's commit to its shipped code. Raises NotFound when the code has no commit, or
         the diff was removed."""
 
-    @method("GET", "/cost", VIEWERS, within=LONG)
+    @method("GET", "/cost", VIEWERS, within=LONG, command="cost report")
     def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
         """Return chip-hours, money and goodput of all jobs, or of one user's, or of the job with this id, in rows by
         job, user, day, type or zone. Raises BadRequest."""
 
-    @method("GET", "/ledger", VIEWERS, within=LONG)
+    @method("GET", "/ledger", VIEWERS, within=LONG, command="cost reconcile")
     def ledger(self) -> LedgerView:
         """Return every slice of every job that was ever billed: when, and at which rate."""
 
-    @method("POST", "/estimate", VIEWERS)
+    @method("POST", "/estimate", VIEWERS, command="cost estimate")
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
         """Return the estimated cost of a job, line by line, for its first offer; nothing is stored. Its duration is
         from `said`, else from earlier jobs; if it is unknown, the amounts are for one hour. Raises BadSpec,
         BadRequest."""
 
-    @method("POST", "/compare", VIEWERS, within=LONG)
+    @method("POST", "/compare", VIEWERS, within=LONG, command="cost estimate")
     def compare(
         self,
         spec: Mapping[str, Any],
@@ -232,7 +249,7 @@ class JobsApi(Protocol):
         """Return the duration and the cost of the same work on several types and in several zones; nothing is stored.
         Speeds are from `asked`, else from measurements of earlier jobs. Raises BadSpec, BadRequest."""
 
-    @method("GET", "/budgets", VIEWERS, within=LONG)
+    @method("GET", "/budgets", VIEWERS, within=LONG, command="cost budgets")
     def budgets(self) -> Sequence[SpendingView]:
         """Return the budgets of money: the shared ones, then those of active jobs."""
 
@@ -255,26 +272,32 @@ class JobsApi(Protocol):
         """Delete the job like `delete`, then remove its logs, bundle and record, and with `checkpoints` its
         checkpoints. Raises IllegalInState while jobs depend on it that the caller may delete."""
 
-    @method("POST", "/jobs/{job}/hold", OWN_JOBS)
+    @method("POST", "/jobs/{job}/hold", OWN_JOBS, command="queue hold")
     def hold(self, job: str) -> JobView:
         """Request no slice for the job, nor for the elements of a group, until it is released; a slice that it has is
         kept. Raises IllegalInState when it has ended."""
 
-    @method("POST", "/jobs/{job}/release", OWN_JOBS)
+    @method("POST", "/jobs/{job}/release", OWN_JOBS, command="queue release")
     def release(self, job: str) -> JobView:
         """Undo `hold`: the job waits for a slice again. Raises Forbidden for a job that an admin holds, unless an admin
         calls; IllegalInState for an element whose group is held."""
 
-    @method("POST", "/jobs/{job}/top", OWN_JOBS)
+    @method("POST", "/jobs/{job}/top", OWN_JOBS, command="queue top")
     def top(self, job: str) -> JobView:
         """Move the job before all other jobs of its owner that have the same priority and share."""
 
-    @method("POST", "/jobs/{job}/requeue", OWN_JOBS)
+    @method("POST", "/jobs/{job}/requeue", OWN_JOBS, command="queue requeue")
     def requeue(self, job: str) -> JobView:
         """Stop the job's program, which saves; its slice is handed on to another job of its owner or released, and
         the job is queued again. Raises IllegalInState unless its program runs."""
 
-    @method("POST", "/jobs/{job}/access", OWN_JOBS, bounds={"host": (0, None), "key": 1000})
+    @method(
+        "POST",
+        "/jobs/{job}/access",
+        OWN_JOBS,
+        bounds={"host": (0, None), "key": 1000},
+        command="ssh",
+    )
     def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:
         """Allow the holder of a key to log in at a host for some minutes; `key` is its public half, as a line of
         `authorized_keys`, of type ssh-ed25519. Raises IllegalInState when the job has no slice that can be reached."""
@@ -283,42 +306,71 @@ class JobsApi(Protocol):
     def hosts(self) -> list[SuspectView]:
         """Return the machines that are accused or pinned, the worst first."""
 
-    @method("POST", "/hosts/pin", ADMINS, "upkeep", bounds={"verdict": 16})
+    @method("POST", "/hosts/pin", ADMINS, "upkeep", bounds={"verdict": 16}, command="hosts pin")
     def pin_host(self, physical: str, verdict: str) -> SuspectView:
         """Mark a machine `good` (never refused) or `bad` (always refused) whatever its score; empty removes the mark.
         Raises BadRequest."""
 
-    @method("POST", "/hosts/clear", ADMINS, "upkeep", once=True)
+    @method("POST", "/hosts/clear", ADMINS, "upkeep", once=True, command="hosts clear")
     def clear_host(self, physical: str) -> None:
         """Forget a machine's score, pin and reasons. Raises NotFound."""
 
-    @method("GET", "/channels", VIEWERS, "notifications")
+    @method("GET", "/channels", VIEWERS, "notifications", command="notifications")
     def channels(self) -> Sequence[ChannelView]:
         """Return the channels of notifications, in the order of the context, with rules and without secrets."""
 
-    @method("GET", "/deliveries", VIEWERS, "notifications", bounds={"channel": 64})
+    @method(
+        "GET",
+        "/deliveries",
+        VIEWERS,
+        "notifications",
+        bounds={"channel": 64},
+        command="notifications list",
+    )
     def deliveries(self, *, channel: str = "", limit: int = 50) -> Sequence[DeliveryView]:
         """Return the newest messages of one channel or all, at most `limit`, up to 1,000. Raises NotFound."""
 
-    @method("POST", "/channels/{channel}/test", ADMINS, "notifications", once=True)
+    @method(
+        "POST",
+        "/channels/{channel}/test",
+        ADMINS,
+        "notifications",
+        once=True,
+        command="notifications test",
+    )
     def test_channel(self, channel: str) -> DeliveryView:
         """Send a test message at once and return its delivery. Raises NotFound."""
 
-    @method("PUT", "/channel-secrets/{name}", ADMINS, "notifications")
+    @method(
+        "PUT", "/channel-secrets/{name}", ADMINS, "notifications", command="notifications secret"
+    )
     def set_channel_secret(self, name: str, value: str) -> None:
         """Store a secret that channels name, in place of an older value; the next try uses it. Raises BadRequest."""
 
     @method("GET", "/members", ADMINS, "upkeep")
     def members(self) -> Sequence[MemberView]:
-        """Return the members who may use this backend besides the account that runs it, by name."""
+        """Return the members who may use this backend besides the account that runs it, by name; those who have left
+        and own jobs or secrets; and the names in settings that are no member's."""
 
-    @method("PUT", "/members", ADMINS, "upkeep", bounds={"name": 200, "role": 16})
+    @method(
+        "PUT", "/members", ADMINS, "upkeep", bounds={"name": 200, "role": 16}, command="members add"
+    )
     def give_role(self, name: str, role: str) -> MemberView:
         """Give that login or address that role, from its next request on. Raises BadRequest."""
 
-    @method("DELETE", "/members", ADMINS, "upkeep", once=True)
-    def remove_member(self, name: str) -> None:
-        """Remove a member: their requests are refused, their jobs continue. Raises NotFound, BadRequest."""
+    @method(
+        "DELETE",
+        "/members",
+        ADMINS,
+        "upkeep",
+        bounds={"name": 200, "to": 200},
+        once=True,
+        command="members remove",
+    )
+    def remove_member(self, name: str, *, to: str = "", secrets: bool = False) -> MemberView:
+        """Remove a member: their requests are refused, their jobs continue. `to`: the member, or the caller, who owns
+        their jobs and secrets from now on; one's own secrets are kept. `secrets`: their secrets are removed. Both are
+        possible later, too. Raises NotFound, BadRequest; IllegalInState while an active job names such a secret."""
 
     @method("GET", "/leaks", ADMINS, "upkeep", within=LONG)
     def leaks(self) -> SweptView:
@@ -335,7 +387,7 @@ class JobsApi(Protocol):
     def fsck(self) -> list[BrokenView]:
         """Return every rule that does not hold of a record or its history; empty: all hold."""
 
-    @method("GET", "/follow", SEEN_JOBS, "follow")
+    @method("GET", "/follow", SEEN_JOBS, "follow", command="wait")
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
         """Yield at once, then whenever that job (or any) may have changed, at the latest after `timeout`."""
 

@@ -48,8 +48,15 @@ class Method(NamedTuple):
     defaults: Mapping[str, Any] = {}  #: of arguments over HTTP, where they differ
     query: tuple[str, ...] = ()  #: arguments in the query although the method has a body
     once: bool = False  #: a second call fails, so a client never repeats it by itself
+    #: of the command line, for the same question; a refusal names it. Empty: it has the method's name
+    command: str = ""
     within: float = 0.0  #: seconds that a client waits for the answer; 0: as for any short call
     status: int = 200  #: of a success
+
+    @property
+    def asked_by(self) -> str:
+        """The command of the command line for the same question."""
+        return f"tpujob {self.command or self.name}"
 
     @property
     def signature(self) -> inspect.Signature:

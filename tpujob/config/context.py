@@ -38,8 +38,11 @@ if TYPE_CHECKING:
 #: most characters of the word that marks a backend's slices; a slice's name has 63 in all
 MAX_OWNER = 36
 #: calls a minute of the Cloud TPU API that a context's backend makes at most, unless the file says otherwise. Google
-#: publishes no figure for this API; similar APIs allow from 60 a minute and user, most 600.
+#: publishes no figure for all calls together; similar APIs allow from 60 a minute and user, most 600.
 CALLS_PER_MINUTE = 600
+#: requests for slices among them: `tpu.googleapis.com/qps/create` was 91 a minute for a project (marin#6198, 2026-06).
+#: That queued resources count there is inferred (live: create-rate)
+CREATES_PER_MINUTE = 60
 
 _PROJECT = r"([a-z][-a-z0-9.]{0,60}:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"
 _BUCKET = r"gs://[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9]"
@@ -69,7 +72,7 @@ class Budgets(kinds.SpecPart):
 
     project: PeriodBudget | None = None
     users: Annotated[
-        dict[Annotated[str, kinds.text(64)], PeriodBudget], kinds.mapping("users to budgets")
+        dict[Annotated[str, kinds.member], PeriodBudget], kinds.by_member("users to budgets")
     ] = Field(default={})
 
 
@@ -106,8 +109,8 @@ class Context(kinds.SpecPart):
     service_account: Annotated[str, kinds.or_empty(_account)] = ""
     #: service accounts of single users' programs, by the user's e-mail address
     service_accounts: Annotated[
-        dict[Annotated[str, kinds.text(320)], Annotated[str, _account]],
-        kinds.mapping("users to service accounts"),
+        dict[Annotated[str, kinds.member], Annotated[str, _account]],
+        kinds.by_member("users to service accounts"),
     ] = Field(default={})
     #: how hosts are reached: by their external address, by the internal one, or by the tunnel of IAP; `init` writes the
     #: one that `way_in` chooses; files of earlier versions leave it out
@@ -141,6 +144,8 @@ class Context(kinds.SpecPart):
     queue: QueueSetting = QueueSetting()
     notifications: NotificationSettings = NotificationSettings()
     calls_per_minute: Annotated[int, kinds.count(60_000)] = CALLS_PER_MINUTE
+    #: contexts of one project share its rate: divide it among them
+    creates_per_minute: Annotated[int, kinds.count(60_000)] = CREATES_PER_MINUTE
     notes: Annotated[str, kinds.or_empty(kinds.text(kinds.MAX_TEXT))] = ""
 
     @model_validator(mode="after")

@@ -15,11 +15,15 @@ def read(path: Path) -> dict[str, Role]:
     roles: dict[str, Role] = {}
     wrong: list[str] = []
     for name, role in document.data.items():
+        line = document.line((name,))
         try:
-            roles[members.name_of(name)] = members.role_of(str(role))
+            member, given = members.name_of(str(name)), members.role_of(str(role))
         except BadRequest as error:
-            line = document.line((name,))
             wrong.append(f"{path}:{line}: {error.message}. {error.hint}")
+            continue
+        if member in roles:
+            wrong.append(f"{path}:{line}: {member} is named twice.")
+        roles[member] = given
     if wrong:
         raise BadSpec("\n".join(wrong))
     return roles

@@ -91,7 +91,7 @@ class RuleFile(kinds.SpecPart):
 
     channels: _Names
     #: users whose jobs are reported; empty: all, and events that concern no job
-    users: Annotated[tuple[str, ...], kinds.names("a user", kinds.text(320))] = ()
+    users: Annotated[tuple[str, ...], kinds.names("a user", kinds.member)] = ()
     #: kinds of events; empty: all
     on: Annotated[
         tuple[str, ...], kinds.names("an event", kinds.one_of(_KINDS, "kind of event"))

@@ -63,7 +63,7 @@ class QueueSetting(kinds.SpecPart):
         dict[Annotated[str, kinds.accelerator], LimitSetting], kinds.mapping("types to limits")
     ] = Field(default={})
     #: users who may use the high priority; empty: all
-    high: Annotated[tuple[str, ...], kinds.names("a user", kinds.text(320))] = ()
+    high: Annotated[tuple[str, ...], kinds.names("a user", kinds.member)] = ()
     #: quota of the project: reserves chips for a large job that waits, against small jobs
     quota: Annotated[tuple[ChipsSetting, ...], Field(strict=False)] = ()
     #: owner, lab: whose jobs may get the slice of a job that has ended; never: it is deleted

@@ -239,9 +239,9 @@ def _number(env: Mapping[str, str], name: str, least: int, greatest: int) -> flo
 
 
 def _user(env: Mapping[str, str]) -> str:
-    """Return the user's name with the characters that labels allow."""
+    """Return the user's name, with the characters that the name of a member may have."""
     name = env.get("TPUJOB_USER") or env.get("LOGNAME") or env.get("USER") or _account().pw_name
-    return re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_")[:40] or "user"
+    return re.sub(r"[^a-z0-9_.@+-]+", "-", name.lower()).strip("-_.@+")[:64] or "user"
 
 
 def _account() -> pwd.struct_passwd:

@@ -61,6 +61,15 @@ def login_of(uid: int) -> str:
         return str(uid)
 
 
+def has_login(name: str) -> bool:
+    """Return whether the machine has an account of that name; capitals do not count."""
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return any(account.pw_name.lower() == name for account in pwd.getpwall())
+    return True
+
+
 def make_folder(path: Path) -> None:
     """Make the socket's folder if it is missing. Raise BadRequest if it is not this user's, or closed to others."""
     _make(path.parent)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tpujob.doctor import access, machine, network, zones
+from tpujob.doctor import access, machine, network, policies, zones
 from tpujob.doctor.access import Database, Identity, NoIdentity, Project
 from tpujob.doctor.findings import Finding, NotSeen, judged
 from tpujob.doctor.network import FirewallRule, Network, Subnetwork
+from tpujob.doctor.policies import Policy
 from tpujob.doctor.quota import Limit
 from tpujob.doctor.zones import Addresses
 from tpujob.errors import LOGIN
@@ -40,6 +41,7 @@ class ProjectSeen:
     buckets: Mapping[str, BucketFacts | NotSeen | None]
     objects: Mapping[str, frozenset[str] | NotSeen]  #: permissions on the objects of each bucket
     database: Database | NotSeen | None
+    policies: Mapping[str, Policy | NotSeen]  #: of the organization, by name
 
 
 def examine(context: Context, seen: ProjectSeen) -> list[Finding]:
@@ -59,6 +61,7 @@ def examine(context: Context, seen: ProjectSeen) -> list[Finding]:
         judged("project", project, partial(access.check_project, context)),
         judged("APIs", seen.services, partial(access.check_services, context)),
     ]
+    findings += [f.named("policies") for f in policies.check_policies(context, seen.policies)]
     if not context.backend:
         findings += _check_permissions(context, seen)
     for zone in context.every_zone:

@@ -83,6 +83,8 @@ def check_ssh(context: Context, rules: Sequence[FirewallRule] | NotSeen) -> Find
         text = (
             f"hosts are reached inside {network} only, so the backend must run on a machine there"
         )
+        if context.store == "firestore" or context.backend:
+            return ok(f"internal: for a backend inside {network}, such as that of deploy/README.md")
         return warn(text, "set `ssh: iap` in the context to reach them from anywhere")
     if context.ssh == "external" and not context.with_external_ips:
         text = "`ssh: external` needs external addresses, and hosts get none"

@@ -26,7 +26,8 @@ _RANK = {role: rank for rank, role in enumerate(Role)}
 class Principal:
     """The caller of a method, as the service has identified them."""
 
-    #: such as `uid:1000`; identifies one person for ever; the `owner` of jobs
+    #: identifies one person for ever; the `owner` of jobs. Google's is `google:SUB`. The uid of a removed account is
+    #: given to the next one, so that of a member at a shared socket is `uid:1000:ada`
     id: str
     name: str  #: for people: a login or an e-mail address
     role: Role | None = None  #: None: identified, without any right
@@ -65,26 +66,26 @@ READ_OWN_JOBS = AccessRule(Role.VIEWER, others=Role.ADMIN)
 OWN_JOBS = AccessRule(Role.SUBMITTER, others=Role.ADMIN)
 
 
-def check(caller: Principal, method: str, rule: AccessRule | None) -> None:
+def check(caller: Principal, method: str, rule: AccessRule | None, action: str) -> None:
     """Raise Forbidden unless the rule allows the method to the caller for their own jobs. A method without a rule is
-    refused."""
+    refused. `action`: what the caller knows the method as."""
     if rule is None:
         raise Forbidden(
             f"no access rule allows {method}: it is missing from the table of who may do what"
         )
     if (caller.id, method) != (SCHEDULER.id, "tick"):
-        _need(caller, rule.own, method)
+        _need(caller, rule.own, action)
 
 
 def check_owner(
-    caller: Principal, method: str, rule: AccessRule | None, job_id: str, owner: str
+    caller: Principal, method: str, rule: AccessRule | None, action: str, job_id: str, owner: str
 ) -> None:
     """Raise Forbidden unless the caller may call the method for the job of that owner. Jobs without an owner, from old
     records, belong to admins."""
-    check(caller, method, rule)
+    check(caller, method, rule, action)
     if rule and not is_own(caller, owner):
-        action = f"{method} of job {job_id}, which is not {caller.name}'s,"
-        _need(caller, rule.others or Role.ADMIN, action)
+        about = f"{action} of job {job_id}, which is not {caller.name}'s,"
+        _need(caller, rule.others or Role.ADMIN, about)
 
 
 def is_own(caller: Principal, owner: str) -> bool:

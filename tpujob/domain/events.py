@@ -73,6 +73,7 @@ class EventKind(StrEnum):
     QUEUE_HELD = "queue_held"  #: no slice is requested until it is released
     QUEUE_RELEASED = "queue_released"
     QUEUE_MOVED = "queue_moved"  #: among the jobs of its owner
+    HANDED_OVER = "handed_over"  #: to another owner
     #: the program is to be stopped, and the job to wait for a slice again
     REQUEUE_REQUESTED = "requeue_requested"
     GROUP_EXTENDED = "group_extended"  #: elements of an array or a sweep were made
@@ -254,6 +255,12 @@ class QueueMoved:
 
 
 @dataclass(frozen=True, slots=True)
+class HandedOver:
+    owner: str  #: a `Principal.id`
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
 class GroupExtended:
     made: int  #: number of elements made so far
 
@@ -283,6 +290,7 @@ Payload = (
     | BudgetWarned
     | BudgetChanged
     | QueueMoved
+    | HandedOver
     | GroupExtended
 )
 
@@ -325,6 +333,7 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.BUDGET_WARNED: BudgetWarned,
     EventKind.BUDGET_CHANGED: BudgetChanged,
     EventKind.QUEUE_MOVED: QueueMoved,
+    EventKind.HANDED_OVER: HandedOver,
     EventKind.GROUP_EXTENDED: GroupExtended,
 }
 

@@ -25,6 +25,7 @@ from tpujob.domain.events import (
     EventKind,
     Finished,
     GroupExtended,
+    HandedOver,
     Payload,
     Progressed,
     QueueMoved,
@@ -116,6 +117,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     # of a job that has a slice: for when it is queued again
     **{(s, kind): s for s in _LIVE for kind in (_E.QUEUE_HELD, _E.QUEUE_RELEASED, _E.QUEUE_MOVED)},
     **{(s, _E.REQUEUE_REQUESTED): s for s in _WITH_PROGRAM},
+    **{(s, _E.HANDED_OVER): s for s in State},
 }
 
 
@@ -178,6 +180,7 @@ _QUIET = frozenset(
         _E.QUEUE_HELD,
         _E.QUEUE_RELEASED,
         _E.QUEUE_MOVED,
+        _E.HANDED_OVER,
     }
 )
 
@@ -253,6 +256,8 @@ def _folded(job: Job, event: Event) -> Job:
             return replace(job, wish=DesiredState.CLEAN, wipe_checkpoints=checkpoints)
         case QueueMoved(rank):
             return replace(job, rank=rank)
+        case HandedOver(owner, user):
+            return replace(job, owner=owner, user=user)
         case None:
             return _without_payload(job, event)
 

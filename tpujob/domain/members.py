@@ -17,7 +17,7 @@ _NAME = re.compile(r"[a-z0-9_][a-z0-9._+-]{0,63}(@[a-z0-9-]+(\.[a-z0-9-]+)+)?", 
 @dataclass(frozen=True, slots=True)
 class Member:
     name: str  #: a login or an e-mail address
-    role: Role
+    role: Role | None  #: None: has left, and what is theirs is kept for an admin to hand over
     #: of the principal who first signed in under this name; empty: no sign-in yet
     id: str = ""
 
@@ -26,9 +26,16 @@ class Member:
         return Principal(self.id, self.name, self.role)
 
 
+def folded(text: str) -> str:
+    """Return the form of a name in which names are kept and compared: in small letters. No other character is folded
+    into one of ASCII."""
+    name = text.strip()
+    return name.lower() if name.isascii() else name
+
+
 def name_of(text: str) -> str:
     """Return the normalised name of a member. Raise BadRequest for an invalid one."""
-    name = text.strip().lower()
+    name = folded(text)
     if not _NAME.fullmatch(name):
         raise BadRequest(
             f"{text[:80]!r} is not the name of a member", hint="It is a login or an e-mail address."
@@ -48,14 +55,15 @@ def role_of(text: str) -> Role:
 def pinned(member: Member | None, id: str, name: str) -> Member:
     """Return the member with the principal's id. The first id that signs in under a name stays: raise Forbidden for
     another id, and for a name that is not a member's."""
-    if member is None:
+    if member is None or member.role is None:
         raise Forbidden(
             f"{name} is not a member", hint="An admin adds members: `tpujob members add NAME ROLE`."
         )
     if member.id not in ("", id):
         raise Forbidden(
             f"{name} is a member, but had another id when last seen",
-            hint=f"An admin removes and adds the name again: `tpujob members remove {name}`.",
+            hint="If this is another person, an admin gives what the first one owned to a member, and adds the name "
+            f"again: `tpujob members remove {name} --to NAME`.",
         )
     return replace(member, id=id)
 
@@ -63,6 +71,7 @@ def pinned(member: Member | None, id: str, name: str) -> Member:
 def differences(
     now: Mapping[str, str], target: Mapping[str, Role]
 ) -> tuple[dict[str, Role], list[str]]:
-    """Return the changes that turn the list `now` into `target`: roles to give, and names to remove."""
+    """Return the changes that turn the list `now` into `target`: roles to give, and names to remove. An empty role: has
+    left."""
     give = {name: role for name, role in target.items() if now.get(name) != role}
-    return give, sorted(now.keys() - target.keys())
+    return give, sorted(name for name, role in now.items() if role and name not in target)

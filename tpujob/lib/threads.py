@@ -1,6 +1,8 @@
 """Background loops: threads that continue after an unexpected error, and say so. Standard library and Python 3.8, as
 this module travels with the agent."""
 
+from __future__ import annotations
+
 import logging
 import threading
 import time

@@ -38,7 +38,7 @@ class Reputation(Protocol):
 
 
 class Members(Protocol):
-    """Keeps the people who may use the backend."""
+    """Keeps the people who may use the backend, and those who have left."""
 
     def find(self, name: str) -> Member | None: ...
 

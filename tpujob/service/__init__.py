@@ -6,6 +6,6 @@
 from tpujob.service.admin import Admin
 from tpujob.service.job_index import Changes
 from tpujob.service.jobs import Jobs
-from tpujob.service.members import Membership
+from tpujob.service.members import Entrance, Membership
 
-__all__ = ["Admin", "Changes", "Jobs", "Membership"]
+__all__ = ["Admin", "Changes", "Entrance", "Jobs", "Membership"]

@@ -34,12 +34,17 @@ class Authorized:
 
 def check(caller: Principal, method: str) -> None:
     """Raises Forbidden unless the caller's role allows the method on their own jobs."""
-    access.check(caller, method, RULES.get(method))
+    access.check(caller, method, RULES.get(method), _action(method))
 
 
 def check_owner(caller: Principal, method: str, job: Job) -> None:
     """Raises Forbidden unless the caller may call the method for that job."""
-    access.check_owner(caller, method, RULES.get(method), job.id, job.owner)
+    access.check_owner(caller, method, RULES.get(method), _action(method), job.id, job.owner)
+
+
+def _action(method: str) -> str:
+    """Return what users know the method as: its command."""
+    return f"`{METHODS[method].asked_by}`" if method in METHODS else method
 
 
 def find_job(store: Store, caller: Principal, method: str, job: str) -> Job:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tpujob.domain import access
 from tpujob.domain.access import BACKEND, Principal, Role
 from tpujob.domain.capacity.dependencies import Met, check_edge, facts_of
-from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind, QueueMoved
+from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind, HandedOver, QueueMoved
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Cause, DesiredState, Edge, Job, State
@@ -208,6 +208,20 @@ class JobActions:
         kind, text = EventKind.REQUEUE_REQUESTED, f"put back into the queue by {caller.name}"
         return self._wish(caller, "requeue", job, kind, text, settled)
 
+    def hand_over(self, caller: Principal, owner: str, to: Principal) -> None:
+        """Make `to` the owner of all jobs of that owner. Safe to repeat."""
+        for _ in range(TRIES):  # a group may make elements meanwhile
+            jobs = [job for job in self._store.list() if job.owner == owner]
+            for job in jobs:
+                text = f"handed over from {job.user} to {to.name} by {caller.name}"
+                with contextlib.suppress(NotFound):  # removed meanwhile
+                    self._wish(
+                        caller, "remove_member", job.id, EventKind.HANDED_OVER, text,
+                        lambda j: j.owner != owner, HandedOver(to.id, to.name),
+                    )  # fmt: skip
+            if not jobs:
+                return
+
     # Writing ----------------------------------------------------------------------------------------------------------
 
     def _change_budget(self, caller: Principal, job: str, usd: float) -> None:
@@ -232,7 +246,7 @@ class JobActions:
         kind: EventKind,
         text: str,
         settled: Callable[[Job], bool],
-        payload: CleanRequested | BudgetChanged | QueueMoved | None = None,
+        payload: CleanRequested | BudgetChanged | QueueMoved | HandedOver | None = None,
     ) -> Job:
         """Write the user's request into the record, again when another write came first; nothing if it is there
         already."""

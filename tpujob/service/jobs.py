@@ -29,6 +29,7 @@ from tpujob.api import (
     LogMatches,
     LogPage,
     LogWindow,
+    MemberView,
     MetricsView,
     PatchView,
     PlanView,
@@ -118,7 +119,7 @@ class Jobs:
         queue, prices, around = reconciler.queue, site.prices, settings.around
         self._who, self._ports, self._reconciler, self._loop = BACKEND, ports, reconciler, loop
         self._reach, self._settings, self._notifications = reach, settings, notifications
-        self._suspects, self.changes = admin.suspects, changes
+        self._suspects, self.changes, self._members = admin.suspects, changes, members
         self._knowledge = RuntimeReader(reconciler.live, circuits, funds, prices, queue.of)
         self.index = index = JobIndex(store, changes, clock, self._knowledge)
         costs = Costs(store, clock, index, settings.owner, emulated=around.emulated)
@@ -334,6 +335,20 @@ class Jobs:
 
     def requeue(self, job: str) -> JobView:
         return self._view(self._actions.requeue(self._who, job))
+
+    # Members ---------------------------------------------------------------------------------------------------------
+
+    def remove_member(self, name: str, *, to: str = "", secrets: bool = False) -> MemberView:
+        member = self._members.leaving(self._who, name)
+        heir = self._members.heir(self._who, member, to) if to else None
+        if secrets and heir is None:
+            self._secrets.remove_all(member.principal)
+        self._members.remove(self._who, member)
+        if heir and member.id:
+            self._secrets.copy(member.id, heir.id)  # before the jobs, which may start at once
+            self._actions.hand_over(self._who, member.id, heir)
+            self._secrets.remove_all(member.principal)
+        return self._members.settle(member)
 
     def _announce(self, job: Job) -> None:
         """Notify the loop and the followers that a job was stored."""

@@ -348,6 +348,18 @@ class OwnSecrets:
                 )
         self._secrets.remove(caller.id, name)
 
+    def copy(self, owner: str, to: str) -> None:
+        """Copy an owner's secrets to another one, who keeps their own of the same names."""
+        own = {secret.name for secret in self._secrets.list(to)}
+        for secret in self._secrets.list(owner):
+            if secret.name not in own:
+                self._secrets.put(to, secret.name, self._secrets.get(owner, secret.name))
+
+    def remove_all(self, owner: Principal) -> None:
+        """Remove all secrets of an owner. Raises as `remove_secret` does."""
+        for secret in self._secrets.list(owner.id):
+            self.remove_secret(owner, secret.name)
+
     def check(self, caller: Principal, spec: JobSpec) -> None:
         """Raises BadSpec when a secret that their job names is not set, or cannot be passed to its program."""
         values: dict[str, str] = {}

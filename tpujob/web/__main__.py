@@ -19,8 +19,10 @@ from tpujob.config.files import put
 from tpujob.config.members import read as read_members
 from tpujob.config.settings import Settings, prepare
 from tpujob.domain.access import Principal, Role
+from tpujob.domain.members import folded
 from tpujob.errors import TpujobError
 from tpujob.lib import unix_sockets
+from tpujob.service import Entrance
 from tpujob.web.log import log_to_stderr
 from tpujob.web.security.authenticator import PeerAuthenticator
 from tpujob.web.security.browser import BrowserAuthenticator, Sessions, page_at
@@ -58,6 +60,11 @@ def _serve_own(settings: Settings, ready: Path) -> None:
     parts = backend.backend(replace(settings, page_url=address))
     path = unix_sockets.place(settings.run, "backend.sock")
     own = _own(settings.user)
+    parts.members.open(
+        Entrance(
+            own.name, lambda _: "this backend works for you alone until `tpujob serve` runs it"
+        )
+    )
     try:
         facts = {"url": f"unix:{path}", "context": stamp}
         listeners = [SocketListener(unix_sockets.listen(path), PeerAuthenticator(own))]
@@ -76,6 +83,7 @@ def _serve_all(settings: Settings, ready: Path, path: Path, members: Path | None
     own = _own(shared_socket.login_of(os.geteuid()))
     member_list = read_members(members) if members else None
     parts = backend.backend(settings)
+    parts.members.open(Entrance(own.name, _no_login, str(members or "")))
     if member_list is not None:
         parts.members.apply(own, member_list)
     prepare(settings)
@@ -91,7 +99,11 @@ def _serve_all(settings: Settings, ready: Path, path: Path, members: Path | None
 
 
 def _own(name: str) -> Principal:
-    return Principal(f"uid:{os.geteuid()}", name, Role.ADMIN)
+    return Principal(f"uid:{os.geteuid()}", folded(name), Role.ADMIN)
+
+
+def _no_login(name: str) -> str:
+    return "" if shared_socket.has_login(name) else f"this machine knows no login {name}"
 
 
 def _announce(ready: Path, facts: Mapping[str, Any]) -> None:

@@ -18,8 +18,9 @@ from tpujob.web.pages import frame, routes
 from tpujob.web.security import browser
 from tpujob.web.security.authenticator import Authenticator
 from tpujob.web.security.browser import Sessions
-from tpujob.web.security.limits import Limiter, Limits
-from tpujob.web.security.middleware import LOOPBACK, SecurityMiddleware
+from tpujob.web.security.connections import LOOPBACK
+from tpujob.web.security.limits import OPEN_PATHS, Limiter, Limits
+from tpujob.web.security.middleware import SecurityMiddleware
 
 
 def create_app(
@@ -69,7 +70,7 @@ def create_app(
         counters=itself.counters if itself else None,
     )
     errors.add_handlers(app, frame.problem)
-    app.openapi = cache(lambda: routed(_app(version)).openapi())
+    app.openapi = cache(lambda: _document(routed(_app(version))))
     routed(app)
     routes.add(app)
     return app
@@ -86,6 +87,17 @@ def _app(version: str) -> FastAPI:
         redirect_slashes=False,  # to an absolute address, which would leave the session, and TLS
         responses={"default": {"model": schemas.ErrorReply, "description": "An error"}},
     )
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document of the routes, with the ways to show who sends a request."""
+    document = app.openapi()
+    document["components"]["securitySchemes"] = schemas.DOORS
+    document["security"] = schemas.SECURITY
+    for path in OPEN_PATHS & document["paths"].keys():
+        for operation in document["paths"][path].values():
+            operation["security"] = []
+    return document
 
 
 class _Undescribed(APIRoute):

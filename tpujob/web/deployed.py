@@ -20,7 +20,9 @@ from tpujob.config.context import Context
 from tpujob.config.settings import Settings
 from tpujob.config.sign_in import DOORS, DoorKind
 from tpujob.domain.access import BACKEND, Role
+from tpujob.domain.members import folded
 from tpujob.errors import BadRequest, TpujobError
+from tpujob.service import Entrance
 from tpujob.web.log import Json, log_to_stderr
 from tpujob.web.security.sign_in import GCLOUD, SignInAuthenticator, SignInPolicy
 from tpujob.web.serving import SocketListener, serve
@@ -76,6 +78,7 @@ def _serve(options: argparse.Namespace) -> None:
     if settings.google_endpoint:
         log.warning("the keys of Google come from %s", settings.google_endpoint)
     parts = backend.backend(settings)
+    parts.members.open(Entrance(doubt=_no_address))
     if options.admin and not any(m["role"] == Role.ADMIN for m in parts.members.members()):
         parts.members.give_role(BACKEND, options.admin, Role.ADMIN)
     people = SignInAuthenticator(policy, parts.members.recognise, backend.signing_keys(settings))
@@ -89,6 +92,10 @@ def _serve(options: argparse.Namespace) -> None:
         hosts=hosts,
         make_pass=parts.make_pass,
     )
+
+
+def _no_address(name: str) -> str:
+    return "" if "@" in name else f"{name} is no e-mail address, by which people sign in here"
 
 
 def hosts_of(urls: Sequence[str]) -> list[str]:
@@ -158,7 +165,7 @@ def policy_of(
         clients=sign_in.clients | gcloud,
         urls=frozenset(url.rstrip("/") for url in urls),
         iap_audience=sign_in.iap_audience,
-        tick_account=tick_account,
+        tick_account=folded(tick_account),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from fastapi import Depends, FastAPI, Header, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import ConfigDict, Field, create_model
 from typing_extensions import is_typeddict
 
@@ -28,7 +28,7 @@ MakePass = Callable[..., tuple[int, float | None]]  #: takes `sweep`
 
 def add_methods(app: FastAPI, own: Mapping[str, tuple[Endpoint, Any]]) -> None:
     """Add a route for each method. `own`: the endpoint and response model of methods whose request or answer is more
-    than JSON; a model of None: the answer is no JSON."""
+    than JSON; a model of None: the answer is text."""
     for row in METHODS.values():
         hints = get_type_hints(getattr(JobsApi, row.name), localns=vars(all_shapes))
         returns = schemas.Done if hints["return"] is type(None) else hints["return"]
@@ -42,7 +42,8 @@ def add_methods(app: FastAPI, own: Mapping[str, tuple[Endpoint, Any]]) -> None:
             description=row.doc,
             status_code=row.status,
             response_model=model,
-            response_class=JSONResponse if model else Response,
+            response_class=JSONResponse if model else PlainTextResponse,
+            openapi_extra=schemas.BYTES if row.name == "put_bundle" else None,
         )
 
 
@@ -106,7 +107,9 @@ def _in_body(hint: Any, default: Any) -> tuple[Any, Any]:
     """Return the type of an argument in a JSON body, and its default. The service checks the contents of a mapping."""
     if _typed_dict(hint) is CodeGiven:
         return schemas.NewCode | None, default
-    if _typed_dict(hint) or get_origin(hint) is Mapping:
+    if get_origin(hint) is Mapping:
+        return schemas.JobFile, default
+    if _typed_dict(hint):
         return schemas.Shallow, {} if default is None else default
     return (list[str], [*default]) if get_origin(hint) is Sequence else (hint, default)
 

@@ -14,9 +14,11 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse
+from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from tpujob.errors import BadRequest, Forbidden, NotFound, TpujobError
+from tpujob.web.security.connections import LOOPBACK
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +28,11 @@ def add_handlers(app: FastAPI, shown: Callable[[Request, TpujobError, int], Resp
 
     def answer(request: Request, error: Exception) -> Response:
         ours, status = _as_tpujob_error(request, error)
-        if wants_page(request.scope):
-            return shown(request, ours, status)
-        return reply(ours, status)
+        page = wants_page(request.scope)
+        answer = shown(request, ours, status) if page else reply(ours, status)
+        if status == 405:
+            answer.headers["allow"] = ", ".join(sorted(_allowed(request)))
+        return answer
 
     for kind in (
         TpujobError,
@@ -84,13 +88,23 @@ def _sentence(problem: Any) -> str:
     return f"{where}: {problem['msg']}"[:300]
 
 
+def _allowed(request: Request) -> set[str]:
+    """Return the verbs that the request's path can have."""
+    routes = [r for r in request.app.routes if isinstance(r, Route)]
+    found = (r.methods or () for r in routes if r.matches(request.scope)[0] is Match.PARTIAL)
+    return {verb for methods in found for verb in methods}
+
+
 def _no_route(request: Request, error: HTTPException) -> TpujobError:
     path, person = request.scope["path"][:200], wants_page(request.scope)
+    at = request.url.replace(path="/openapi.json", query="", fragment="")
+    if at.hostname not in LOOPBACK:  # TLS ends before this process
+        at = at.replace(scheme="https")
+    hint = "" if person else f"All paths: {at}"
     if error.status_code == 404:
         text = f"there is no page {path}" if person else f"there is no {path}"
-        return NotFound(text, hint="" if person else "see /openapi.json")
+        return NotFound(text, hint=hint)
     if error.status_code == 405:
-        hint = "" if person else "see /openapi.json"
         return BadRequest(f"{request.method} is not allowed here", hint=hint)
     return BadRequest(str(error.detail)[:300])
 

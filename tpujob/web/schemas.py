@@ -53,6 +53,33 @@ def _within(value: Any) -> Iterable[Any]:
 Shallow = Annotated[dict[str, Any], AfterValidator(_shallow)]
 
 
+JobFile = Annotated[Shallow, Field(description="a job file: `tpujob schema` prints its schema")]
+#: the description of a request whose body is an archive
+BYTES: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/gzip": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+#: how requests show who sends them; docs/security.md has the doors
+DOORS: dict[str, Any] = {
+    "token": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "A deployed backend: an ID token of Google, whose audience is the backend's URL",
+    },
+    "iap": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "x-goog-iap-jwt-assertion",
+        "description": "A deployed backend with `door: iap`: Identity-Aware Proxy adds it to each request",
+    },
+}
+#: one of the doors, or at a socket none: there the kernel says who connects
+SECURITY: list[dict[str, list[str]]] = [{"token": []}, {"iap": []}, {}]
+
+
 class NewCode(BaseModel):
     """The checkout whose files are shipped."""
 

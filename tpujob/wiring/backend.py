@@ -3,7 +3,7 @@
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -83,7 +83,8 @@ def backend(settings: Settings) -> Backend:
     )
     # without a stream of changes, each read of them is billed
     changes = Changes(store, interval=1.0 if settings.only_called else 0.5)
-    members, listening = Membership(store.members), LiveLogs(adapters.hosts)
+    members = Membership(store.members, store, adapters.secrets, _named(adapters))
+    listening = LiveLogs(adapters.hosts)
     setup = notifications.build_setup(
         adapters.notifications, adapters.secrets, clock, settings.page_url
     )
@@ -131,6 +132,18 @@ def backend(settings: Settings) -> Backend:
         live_logs=listening,
     )
     return Backend(api, loop, changes, members, notifier, listening, adapters)
+
+
+def _named(adapters: Adapters) -> Mapping[str, Sequence[str]]:
+    """Return the settings that name a user, by user."""
+    users = {
+        "budgets.users": [budget.user for budget in adapters.budgets if budget.user],
+        "notifications.rules": [u for rule in adapters.notifications.rules for u in rule.users],
+        "queue.high": adapters.queue.high,
+        "service_accounts": adapters.accounts,
+    }
+    everyone = {user for named in users.values() for user in named}
+    return {user: [key for key, named in users.items() if user in named] for user in everyone}
 
 
 def _service_settings(

@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpujob.config.settings import Settings
-from tpujob.errors import BadRequest, TpujobError
+from tpujob.errors import BadRequest, BadSpec, TpujobError
 from tpujob.wiring.client import running_client
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tpujob.doctor.findings import Finding
     from tpujob.doctor.quota import QuotaOverview
 
@@ -32,7 +34,8 @@ def findings(settings: Settings) -> list[Finding]:
         from tpujob.config import stack_processes
 
         running = {part.name: part.ready is not None for part in stack_processes.status(settings)}
-        return results + machine.check_laptop(this_machine.laptop(settings.state, running))
+        results += machine.check_laptop(this_machine.laptop(settings.state, running))
+        return [*results, *_wrong_files(settings)]
     from tpujob.config import context
 
     current = context.current(settings)
@@ -45,6 +48,21 @@ def findings(settings: Settings) -> list[Finding]:
     if trust := _trust(settings):
         results.append(network.check_host_keys(trust).named("host keys"))
     return results
+
+
+def _wrong_files(settings: Settings) -> Iterator[Finding]:
+    """Yield the mistakes in the files that a backend of the local stack reads at its start, and does not start with."""
+    from tpujob.config import notifications, queue
+    from tpujob.doctor.findings import fail
+
+    for read in (notifications.of_local_stack, queue.of_local_stack):
+        try:
+            read(settings)
+        except BadSpec as error:
+            for line in error.message.splitlines():
+                yield fail(line, "the backend does not start until it is corrected").named(
+                    "settings"
+                )
 
 
 def quotas(settings: Settings, *, everywhere: bool = False) -> QuotaOverview:

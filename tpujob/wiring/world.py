@@ -16,7 +16,7 @@ from tpujob.config.settings import Settings
 from tpujob.errors import BackendGone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from tpujob.adapters.calling import Count
     from tpujob.adapters.cloud_tpu import CloudTpuSlices
@@ -53,6 +53,7 @@ class Adapters:
     notifications: NotificationSettings
     queue: QueueSettings
     budgets: tuple[SharedBudget, ...] = ()
+    accounts: Collection[str] = ()  #: users whose programs have a service account of their own
 
     def close(self) -> None:
         """Close the store and every connection."""
@@ -126,18 +127,17 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     owner = context.owner(settings, current)
     region, google = current.secret_region, settings.google_endpoint
     slices = _slices(settings, current, owner, count("tpu"))
+    store = open_store(
+        replace(settings, project=current.project, store=current.store, database=current.database)
+    )
     return Adapters(
-        open_store(
-            replace(
-                settings, project=current.project, store=current.store, database=current.database
-            )
-        ),
+        store,
         slices,
         GcsBlobs(current.project, endpoint=settings.storage_endpoint, count=count("storage")),
         _copies(settings.storage_endpoint),
         GoogleSecrets(lambda: SecretManager(current.project, region=region, endpoint=google)),
         SshHosts(
-            _keys(settings, current.project, owner, region),
+            _keys(settings, store, current, owner),
             port=settings.ssh_port,
             reach=current.ssh,
             project=current.project,
@@ -150,11 +150,12 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
         notifications=current.notifications,
         queue=queue_settings(current.queue),
         budgets=context.budgets(current),
+        accounts=current.service_accounts,
     )
 
 
 def _slices(settings: Settings, context: Context, owner: str, count: Count) -> CloudTpuSlices:
-    from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle
+    from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle, creates
 
     return CloudTpuSlices(
         context.project,
@@ -167,11 +168,12 @@ def _slices(settings: Settings, context: Context, owner: str, count: Count) -> C
             secure_boot=context.secure_boot,
             tags=context.tags,
             service_account=context.service_account,
-            accounts={name.lower(): own for name, own in context.service_accounts.items()},
+            accounts=context.service_accounts,
             labels=context.labels,
             reservation=context.reservation,
         ),
         throttle=Throttle(context.calls_per_minute),
+        creating=creates(context.creates_per_minute),
         count=count,
     )
 
@@ -185,7 +187,6 @@ def _around(settings: Settings, context: Context) -> Surroundings:
         report_every=settings.report_every,
         cloud_run=deployed if settings.service else "",
         firestore=context.store == "firestore",
-        secrets=settings.keys_in == "secret-manager",
     )
 
 
@@ -198,14 +199,15 @@ def _copies(endpoint: str) -> ObjectCopies:
     return ObjectCopies(JsonObjects(endpoint, patience=10.0, timeout=25.0))
 
 
-def _keys(settings: Settings, project: str, owner: str, region: str) -> KeyStore:
-    if settings.keys_in == "files":
-        from tpujob.adapters.ssh import FileKeys
+def _keys(settings: Settings, store: Store, context: Context, owner: str) -> KeyStore:
+    """Return keys in files, as the settings say or as the store keeps no book of them; else from Secret Manager."""
+    from tpujob.adapters.firestore import FirestoreStore
+    from tpujob.adapters.ssh import FileKeys, SecretKeys
 
+    if settings.keys_in == "files" or not isinstance(store, FirestoreStore):
         return FileKeys(settings.keys)
-    from tpujob.adapters.ssh import SecretKeys
-
-    return SecretKeys(project, owner=owner, region=region, endpoint=settings.google_endpoint)
+    places = {"region": context.secret_region, "endpoint": settings.google_endpoint}
+    return SecretKeys(context.project, store.host_keys, owner=owner, **places)
 
 
 def _ready(path: Path) -> dict[str, Any]:

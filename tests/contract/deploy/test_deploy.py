@@ -43,6 +43,10 @@ __all__ = ["parser"]  # a fixture
 DEPLOY = ROOT / "deploy"
 #: stands for the command of the user who runs the scripts
 TPUJOB = r"""#!/bin/sh
+if [ "$1" = doctor ]; then
+  cp "$TPUJOB_STATE/contexts/$TPUJOB_CONTEXT.yaml" "$RECORD.examined" || exit 9
+  exit "${DOCTOR:-0}"
+fi
 echo "tpujob $*" >> "$RECORD.members"
 exit "${MEMBERS:-0}"
 """
@@ -356,6 +360,82 @@ def test_a_new_context_is_stored_and_old_ones_are_destroyed(desk: Desk) -> None:
         desk.run("setup.sh")
     versions = desk.project.state.secrets["tpujob-context"]
     assert versions == [None, None, f"{LAB}notes: two\n", f"{LAB}notes: three\n"]
+
+
+def test_setup_ends_with_the_checks_of_doctor(desk: Desk) -> None:
+    assert "deploy/up.sh" in desk.run("setup.sh")
+    assert (desk.folder / "record.examined").read_text() == LAB
+    text = desk.run("setup.sh", DOCTOR="6", code=1)
+    assert "cure what is marked FAIL" in text
+    assert "deploy/up.sh" not in text
+    text = desk.run("setup.sh", DOCTOR="75")
+    assert "could not check everything (exit code 75)" in text
+    assert "deploy/up.sh" in text
+
+
+def test_hosts_get_a_way_out_where_they_have_none(desk: Desk) -> None:
+    state = desk.project.state
+    desk.run("setup.sh")
+    assert not state.routers
+    assert not state.private
+    state.routers["us-central2/of-the-lab"] = "nat"
+    for _ in range(2):
+        desk.run("setup.sh", EGRESS="nat")
+        assert state.private == {"europe-west4/default", "us-central2/default"}
+        assert state.routers == {
+            "us-central2/of-the-lab": "nat",
+            "europe-west4/tpujob-egress": "tpujob-egress",
+        }
+    state.routers["europe-west4/tpujob-egress"] = ""  # cut between the two
+    desk.run("setup.sh", EGRESS="nat")
+    assert state.routers["europe-west4/tpujob-egress"]
+    assert "Private Google Access" in desk.run("remove.sh", YES="1")
+    assert state.routers == {"us-central2/of-the-lab": "nat"}
+
+
+def test_a_way_out_of_a_shared_network_is_its_owners(desk: Desk) -> None:
+    shared = f"{LAB}network: projects/host/global/networks/lab\n"
+    (desk.folder / "lab.yaml").write_text(shared)
+    assert "its owner makes Cloud NAT" in desk.run("setup.sh", EGRESS="nat", code=2)
+    assert "it can be nat" in desk.run("setup.sh", EGRESS="gateway", code=2)
+    desk.run("setup.sh")
+
+
+@pytest.mark.parametrize(("door", "signed"), [("iam", True), ("public", False)])
+def test_an_alert_is_sent_when_the_backend_does_not_answer(
+    running: Desk, door: str, signed: bool
+) -> None:
+    (running.folder / "lab.yaml").write_text(f"{LAB}door: {door}\n")
+    state = running.project.state
+    running.run("alert.sh")
+    running.run("alert.sh", ADMIN="ben@example.org")
+    watches = {kind: (name, content) for (kind, name), content in state.watches.items()}
+    assert len(state.watches) == len(watches) == 3
+    check, (labels, flags) = watches["uptimeCheckConfigs"]
+    channel, address = watches["notificationChannels"]
+    assert labels == f"host={NAMED.removeprefix('https://')},project_id=my-lab-4711"
+    assert flags["path"] in OPEN_PATHS
+    assert ("service_agent_auth" in flags) == signed
+    agents = [member for _, member, role, _ in state.bindings if "monitoring-not" in member]
+    assert bool(agents) == signed
+    assert address == "email_address=ben@example.org"
+    policy = watches["alertPolicies"][1]
+    assert policy["notificationChannels"] == [channel]
+    (condition,) = policy["conditions"]
+    assert check.rpartition("/")[2] in condition["conditionThreshold"]["filter"]
+    running.run("remove.sh", YES="1")
+    assert not state.watches
+
+
+def test_behind_iap_an_alert_takes_the_service_of_the_ticks(desk: Desk) -> None:
+    (desk.folder / "lab.yaml").write_text(IAP)
+    desk.run("setup.sh")
+    desk.run("up.sh")
+    assert "only with WAKE=called" in desk.run("alert.sh", code=2)
+    desk.run("up.sh", WAKE="called")
+    desk.run("alert.sh")
+    ((labels, _),) = (c for (kind, _), c in desk.project.state.watches.items() if "uptime" in kind)
+    assert labels.startswith(f"host={TICKS.removeprefix('https://')}")
 
 
 def test_the_context_says_where_secrets_lie(empty: Desk) -> None:

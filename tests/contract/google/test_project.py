@@ -14,6 +14,7 @@ from tpujob.doctor.access import Database, Project
 from tpujob.doctor.cloud import ProjectSeen, examine
 from tpujob.doctor.findings import Finding, NotSeen, Severity
 from tpujob.doctor.network import Network, Subnetwork
+from tpujob.doctor.policies import CHECKED, Policy
 from tpujob.doctor.zones import Addresses
 from tpujob.ports import BucketFacts
 
@@ -70,11 +71,12 @@ LOOKS = [
     (g.BUCKET_PATH, f"bucket {g.REGION}"),
     (f"{g.BUCKET_PATH}/iam/testPermissions", "objects"),
     (g.DATABASE, "Firestore"),
+    *((f"{g.POLICIES}/{name}:getEffectivePolicy", "policies") for name in CHECKED),
 ]
 
 
 #: whose answers leave everything out when nothing is granted
-MAY_LACK = ("permissions", "hosts' account", "objects", "network")
+MAY_LACK = ("permissions", "hosts' account", "objects", "network", "policies")
 NONSENSE: dict[str, Any] = {
     "quotas": 5,
     "items": [7],
@@ -135,6 +137,25 @@ def test_what_google_refuses_comes_with_what_to_do(
 ) -> None:
     google.answers[path] = answer
     assert cure in finding(WANTS, look(), name).cure
+
+
+def test_policies_of_the_organization_are_read(google: GoogleServer, look: Any) -> None:
+    shielded, addresses, places = CHECKED[2], CHECKED[0], CHECKED[4]
+    tags = {"condition": {"expression": "resource.matchTag('1/env', 'test')"}, "enforce": True}
+    lists = {"allowedValues": ["in:us-locations"], "deniedValues": ["us-east5-a"]}
+    for name, rule in (
+        (shielded, {"enforce": True}),
+        (addresses, {"denyAll": True}),
+        (places, {"values": lists}),
+        (CHECKED[1], tags),
+    ):
+        google.answers[f"{g.POLICIES}/{name}:getEffectivePolicy"] = g.policy(name, **rule)
+    seen = look().policies
+    assert seen[shielded] == Policy(enforced=True)
+    assert seen[addresses] == Policy(allowed=())
+    assert seen[places] == Policy(allowed=("in:us-locations",), denied=("us-east5-a",))
+    assert seen[CHECKED[1]] == Policy(enforced=True, conditional=True)
+    assert seen[CHECKED[3]] == seen[CHECKED[5]] == Policy()
 
 
 def test_a_service_that_does_not_answer_is_given_up(

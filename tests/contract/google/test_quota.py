@@ -68,7 +68,7 @@ def test_all_pages_are_read_and_no_value_is_0(google: GoogleServer, rest: Google
     v4 = "tpu.googleapis.com/tpu-v4s-preemptible"
     limits = quota.limits(rest, g.PROJECT)
     pages = [entry for entry in google.asked if entry.path == g.QUOTAS]
-    assert [entry.params.get("pageToken") for entry in pages] == [None, ["2"]]
+    assert [entry.params.get("pageToken") for entry in pages] == [None, ["3"]]
     assert [entry for entry in limits if entry.metric == v4] == [
         Limit(v4, QuotaKind("v4", "spot"), "zone", "", 0, "cores"),
         Limit(v4, QuotaKind("v4", "spot"), "zone", g.ZONE, 64, "cores"),
@@ -155,7 +155,10 @@ def test_limits_use_and_grants_come_together(cloud: Cloud, overview: Any) -> Non
     assert [v4[key] for key in ("limit", "unit", "used", "granted_chips")] == [64, "cores", 16, 32]
     assert [v6e[key] for key in ("zone_limit", "region_limit", "limit")] == [64, 16, 16]
     assert v6e["used"] == 0
-    assert [limit.metric for limit in view.others] == ["tpu.googleapis.com/requests"]
+    assert [limit.metric for limit in view.others] == [
+        "tpu.googleapis.com/qps/create",
+        "tpu.googleapis.com/requests",
+    ]
 
 
 def test_zones_that_could_not_be_counted_are_one_note(cloud: Cloud, overview: Any) -> None:

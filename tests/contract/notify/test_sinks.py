@@ -16,6 +16,7 @@ from tests.unit.notify.receivers import Web, a_message, post, web
 from tpujob.adapters.calling import SystemClock
 from tpujob.adapters.notify import Mail, Slack, SmtpServer, Webhook
 from tpujob.adapters.notify.post import addresses, is_public, receipt_for
+from tpujob.adapters.notify.smtp import mail
 from tpujob.domain.notifications.delivery import message_for
 from tpujob.domain.notifications.model import Notification, NotificationKind, Receipt
 from tpujob.errors import NotFound, Refused, Transient
@@ -326,6 +327,10 @@ def test_mail_is_plain_text_with_a_link_and_an_id_that_stays() -> None:
     first, second = server.got
     assert first["Message-ID"] == second["Message-ID"]
     assert first["Subject"] == "[tpujob] llama (000042) failed: CRASH in us-central2-b"
+    assert (
+        mail(a_message(kind=NotificationKind.TEST), "a@b.org", "c@d.org", "")["Subject"]
+        == "[tpujob] test"
+    )
     assert first["Auto-Submitted"] == "auto-generated"
     assert first.get_content_type() == "text/plain"
     text = first.get_content()

@@ -15,7 +15,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from tests.contract.slices.tpu_slices import SLICE, ask, look
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, Throttle
-from tpujob.adapters.cloud_tpu.calls import LONGEST_PAUSE
+from tpujob.adapters.cloud_tpu.calls import CREATE_PATIENCE, LONGEST_PAUSE
 from tpujob.domain.observations import Unknown
 from tpujob.emulator import inject
 from tpujob.errors import Refused, Transient
@@ -219,3 +219,49 @@ def test_after_a_bounded_pause_calls_come_one_by_one() -> None:
     assert clock.slept == [pytest.approx(10), pytest.approx(60 / 54)]
     throttle.pause(1e9)
     throttle.take(LONGEST_PAUSE + 1)
+
+
+# Requests for slices -------------------------------------------------------------------------------------------------
+
+
+def test_requests_for_slices_have_a_rate_of_their_own() -> None:
+    """Nothing that waits for its turn holds up the caller for long, or other calls at all."""
+    clock = HandClock()
+    creating = Throttle(60, of="requests for slices", now=clock.now, sleep=clock.sleep)
+    with Refusing(grpc.StatusCode.UNAVAILABLE, "down", ()) as cloud:
+        slices = CloudTpuSlices(PROJECT, endpoint=cloud.address, creating=creating)
+        for _ in range(6):
+            with pytest.raises(Transient, match="down"):
+                ask(slices, timeout=60)
+        assert clock.slept == [], "so many at once"
+        creating.take(60)
+        begun = clock.time
+        with pytest.raises(Transient, match="down"):
+            ask(slices, timeout=60)
+        assert clock.time - begun <= CREATE_PATIENCE
+        creating.pause(30)
+        with pytest.raises(Transient, match="too many requests for slices: the next one is due in"):
+            ask(slices, timeout=60)
+        assert len(cloud.asked) == 7
+        assert isinstance(slices.look(SLICE, timeout=5), Unknown)
+        assert len(cloud.asked) == 8
+        slices.close()
+
+
+@pytest.mark.parametrize("method", ["create", "look"])
+def test_a_rate_limit_without_a_time_pauses_requests_for_slices(method: str) -> None:
+    clock = HandClock()
+    creating = Throttle(60, now=clock.now, sleep=clock.sleep)
+    text = "Maximum number of CreateNode requests per minute"
+    with Refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, text, ()) as cloud:
+        slices = CloudTpuSlices(PROJECT, endpoint=cloud.address, creating=creating)
+        if method == "look":
+            slices.look(SLICE, timeout=5)
+        else:
+            with pytest.raises(Transient, match="per minute"):
+                ask(slices, timeout=60)
+        with pytest.raises(Transient, match=r"due in 6\d s"):
+            ask(slices, timeout=60)
+        assert isinstance(slices.look(SLICE, timeout=5), Unknown)
+        assert len(cloud.asked) == 2, "looks go on"
+        slices.close()

@@ -158,6 +158,7 @@ def test_a_failed_request_says_why_and_what_to_do() -> None:
 STOCKOUT, QUOTA, PERMISSION = Cause.STOCKOUT, Cause.QUOTA, Cause.PERMISSION
 NONE = "no access to this type here"
 ACT_AS = "needs roles/iam.serviceAccountUser"
+POLICY = "Constraint constraints/{} violated for project 471147114711."
 METRIC = "TPUV2sPreemptiblePodPerProjectPer{}ForTPUAPI"
 
 
@@ -169,6 +170,12 @@ ERRORS: tuple[tuple[str, Cause | None, Scope, str], ...] = (
     ("Insufficient reserved capacity. Contact customer support to", STOCKOUT, "", "reservation"),
     ("cannot be created due to lack of capacity", STOCKOUT, "", ""),
     ("Requested resource is exhausted", STOCKOUT, "", ""),
+    (
+        "The zone 'projects/p/zones/a-b1-d' does not have enough resources available to fulfill the request.",
+        STOCKOUT,
+        "zone",
+        "",
+    ),
     ("update is not supported while in state PREEMPTED", Cause.PREEMPTED, "", ""),
     ("type.googleapis.com/google.rpc.QuotaFailure", QUOTA, "", ""),
     (f"Quota '{METRIC.format('Region')}' exhausted. Limit 32 in region a-b4", QUOTA, "region", ""),
@@ -181,12 +188,51 @@ ERRORS: tuple[tuple[str, Cause | None, Scope, str], ...] = (
     ("Quota 'IN_USE_ADDRESSES' exceeded. Limit: 8.0 in region a-b1", QUOTA, "region", "external"),
     ("... reservation for request queue ...", QUOTA, "", "queued resources"),  # all that is public
     ("SUBNET_NOT_FOUND_FOR_VPC", QUOTA, "", "no quota of this type"),
+    (
+        "IP space of 'projects/p/regions/a-b1/subnetworks/default' is exhausted. Insufficient free IP addresses",
+        QUOTA,
+        "region",
+        "expand-ip-range",
+    ),
     # Rate: the code of a quota, and it passes by itself
+    ("Maximum number of CreateNode requests per minute", None, "", ""),
+    ("Too many requests", None, "", ""),
     ("Quota exceeded for 'Requests' per minute", None, "", ""),
     ("Quota exceeded for metric 'Read requests' per day", None, "", ""),
     ("RATE_LIMIT_EXCEEDED", None, "", ""),
     ("rateLimitExceeded", None, "", ""),
     ("RESOURCE_OPERATION_RATE_EXCEEDED", None, "", ""),
+    # The organization forbids it
+    (POLICY.format("compute.vmExternalIpAccess"), PERMISSION, "", "`ssh: internal`"),
+    (POLICY.format("compute.managed.vmExternalIpAccess"), PERMISSION, "", "`ssh: internal`"),
+    (POLICY.format("compute.requireShieldedVm"), PERMISSION, "", "`secure_boot: true`"),
+    (POLICY.format("compute.requireOsLogin"), PERMISSION, "", "exception"),
+    (POLICY.format("compute.restrictSharedVpcSubnetworks"), PERMISSION, "", "`subnetwork`"),
+    (POLICY.format("compute.trustedImageProjects"), PERMISSION, "", "exception"),
+    (
+        "Location ZONE:a-b1-d violates constraint constraints/gcp.resourceLocations on the resource p",
+        PERMISSION,
+        "zone",
+        "name zones",
+    ),
+    (
+        "'a-b1' violates constraint 'constraints/gcp.resourceLocations' on the resource p",
+        PERMISSION,
+        "",
+        "name zones",
+    ),
+    (
+        'Operation denied by custom org policies: ["customConstraints/custom.noTpu": "no TPUs"]',
+        PERMISSION,
+        "",
+        "exception",
+    ),
+    (
+        "Cloud TPU got permissions denied when trying to access customer project.",
+        PERMISSION,
+        "",
+        "roles/cloudtpu.serviceAgent",
+    ),
     # No access
     ("Location a-b1-d is not found or access is unauthorized.", PERMISSION, "zone", "tpu.zones"),
     (
@@ -258,10 +304,18 @@ def test_the_limit_of_a_quota_of_tpus_is_read_with_its_place(
 def test_error_texts_are_classified_whatever_their_code(
     text: str, cause: Cause | None, scope: Scope, hint: str
 ) -> None:
-    for code in ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE"):
+    for code in ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE", "FAILED_PRECONDITION"):
         meaning = meaning_of_call(code, text)
         assert (meaning.cause, meaning.scope) == (cause, scope)
         assert hint in meaning.hint
+    for code in (0, 3, 8, 9, 13, 14):
+        assert meaning_of_state(code, text) == meaning
+
+
+def test_only_refusals_for_the_rate_of_requests_ask_for_a_pause() -> None:
+    rates = {text for text, *_ in ERRORS if meaning_of_call("RESOURCE_EXHAUSTED", text).rate}
+    assert len(rates) == 7
+    assert all(meaning_of_call("RESOURCE_EXHAUSTED", text).cause is None for text in rates)
 
 
 def test_without_such_a_text_the_code_decides() -> None:

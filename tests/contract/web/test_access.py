@@ -96,6 +96,19 @@ def test_unlisted_methods_are_refused_to_all(stage: Stage, monkeypatch: pytest.M
         stage.api.acting_for(ADA).fsck()
 
 
+def test_a_refusal_names_the_command(stage: Stage, job: str) -> None:
+    has = "bob has the role submitter"
+    eve, bob = stage.api.acting_for(EVE), stage.api.acting_for(BOB)
+    text = f"`tpujob logs` of job {job}, which is not eve's, needs the role admin: eve has the role submitter"
+    for ask_for in (eve.logs, eve.log_block, eve.log_window):
+        with pytest.raises(Forbidden) as refused:
+            ask_for(job)
+        assert refused.value.message == text
+    with pytest.raises(Forbidden) as refused:
+        bob.give_role("eve", "admin")
+    assert refused.value.message == f"`tpujob members add` needs the role admin: {has}"
+
+
 # Names, keys and arguments -------------------------------------------------------------------------------------------
 
 
@@ -196,7 +209,7 @@ def test_every_wish_says_by_whom(stage: Stage) -> None:
 
 
 def test_a_removed_member_is_a_stranger_at_once_and_has_no_successor(stage: Stage) -> None:
-    lab = Membership(stage.store.members)
+    lab = Membership(stage.store.members, stage.store, stage.secrets)
     ada = stage.api.acting_for(ADA)
     with pytest.raises(Forbidden, match=r"bob@example\.org is not a member"):
         lab.recognise("google:7", "bob@example.org")

@@ -81,8 +81,10 @@ def test_unknown_paths_do_not_tell_a_stranger_that_they_are_unknown(url: str) ->
     assert ask(url, "GET", "/v1/secret")[0] == 401
     status, _, body = ask(url, "GET", "/v1/secret", BEARER)
     assert (status, body["error"]["type"]) == (404, "NotFound")
-    status, _, body = ask(url, "DELETE", "/v1/jobs", BEARER)
+    status, headers, body = ask(url, "DELETE", "/v1/jobs", BEARER)
     assert (status, body["error"]["type"]) == (405, "BadRequest")
+    assert headers["allow"] == "GET, POST"
+    assert body["error"]["hint"] == f"All paths: {url}/openapi.json"
 
 
 @pytest.mark.parametrize(
@@ -199,6 +201,14 @@ def test_the_documentation_describes_every_answer(url: str) -> None:
     for path, view in (("hosts", "SuspectView"), ("fsck", "BrokenView")):
         content = document["paths"][f"/v1/{path}"]["get"]["responses"]["200"]["content"]
         assert content["application/json"]["schema"]["items"]["$ref"].endswith(f"/{view}")
+    archive = document["paths"]["/v1/bundles/{sha256}"]["put"]["requestBody"]["content"]
+    assert archive["application/gzip"]["schema"] == {"type": "string", "format": "binary"}
+    for path in ("metrics", "jobs/{job}/logs/block"):
+        content = document["paths"][f"/v1/{path}"]["get"]["responses"]["200"]["content"]
+        assert content == {"text/plain": {"schema": {"type": "string"}}}
+    assert document["security"] == [{"token": []}, {"iap": []}, {}]
+    assert document["components"]["securitySchemes"].keys() == {"token", "iap"}
+    assert document["paths"]["/health"]["get"]["security"] == []
     reply = document["paths"]["/v1/jobs/{job}"]["get"]["responses"]["200"]
     assert reply["content"]["application/json"]["schema"]["$ref"].endswith("/JobView")
 

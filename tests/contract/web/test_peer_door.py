@@ -82,7 +82,7 @@ def test_another_user_has_the_name_and_role_of_the_list(open_to_all: Path, membe
         place=unix_sockets.listen(open_to_all, 0o666),
     ):
         answer = stranger.run(ASK, str(open_to_all))
-    assert lookups == [(f"uid:{stranger.UID}", "nobody")]
+    assert lookups == [(f"uid:{stranger.UID}:nobody", "nobody")]
     assert answer.startswith("HTTP/1.1 200 " if member else "HTTP/1.1 403 ")
     assert member or "An admin adds members. ada runs this backend." in answer
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,12 @@ def test_a_python_that_is_too_old_is_named(tmp_path: Path, version: str) -> None
     answer = json.loads(result.stdout)
     assert (answer["ok"], answer["cause"]) == (False, "SETUP")
     assert answer["error"].startswith(f"the host has Python {version}, and the agent needs 3.8; ")
+
+
+def test_every_module_of_the_agent_can_be_imported_with_its_oldest_python(tmp_path: Path) -> None:
+    agent = tmp_path / "agent"
+    agent.write_bytes(build_archive())
+    names = [name[:-3] for name in zipfile.ZipFile(agent).namelist() if name != "__main__.py"]
+    modules = [name.replace("/__init__", "").replace("/", ".") for name in names]
+    script = f"import sys; sys.path.insert(0, {str(agent)!r}); import {', '.join(modules)}"
+    subprocess.run([python("3.8"), "-c", script], check=True, timeout=60)

@@ -1,11 +1,14 @@
 """A host whose slice is handed on: what goes for the next job of the same owner, and for one of another."""
 
+import hashlib
 import json
 import os
 import pwd
+import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ import pytest
 from tests.flow.agent.gate import open_gate, start_at_gate
 from tests.support.agent_host import Host, patient, told_json, until
 from tpujob.agent.base import Failure
+from tpujob.agent.processes import process_table
 from tpujob.agent.setup import wipe
 
 KEY = "ssh-ed25519 AAAA tpujob"
@@ -58,12 +62,14 @@ def wiped(host: Host, *words: object) -> dict[str, object]:
 
 def test_nothing_of_another_owner_is_left_but_the_agent(emulated: Host) -> None:
     home = emulated.home
-    leave(home, *LEFT, ".tpujob/agent-1234")
+    agent = f"agent-{hashlib.sha256(b'of the first owner').hexdigest()[:8]}"
+    leave(home, *LEFT, f".tpujob/{agent}")
+    leave(home, ".tpujob/agent-12345678", ".tpujob/agent-weights", ".tpujob/agent-87654321/weights")
     (home / ".ssh/authorized_keys").write_text("ssh-ed25519 BBBB a friend's\n")
     leave(emulated.tmp, "scratch", "memory/tpujob/corpus/1")
     assert emulated.run("echo $TPUJOB_JOB > made")["exit_code"] == 0
     assert wiped(emulated, "--key", KEY)["ok"]
-    names = {"agent-1234", "command.lock", "epoch.json"}
+    names = {agent, "command.lock", "epoch.json"}
     assert files(home) == {".ssh/authorized_keys", *(f".tpujob/{name}" for name in names)}
     assert (home / ".ssh/authorized_keys").read_text() == f"{KEY}\n"
     assert (home / ".ssh/authorized_keys").stat().st_mode & 0o777 == 0o600
@@ -83,6 +89,24 @@ def test_a_program_that_does_not_end_at_once_cannot_let_its_owner_in_again(emula
         own.kill()
         own.wait()
     assert (emulated.home / ".ssh/authorized_keys").read_text() == f"{KEY}\n"
+
+
+def test_on_a_real_host_a_process_needs_no_trace_of_its_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after `sudo su -`: it belongs to another user, has no variables, and its parent has ended."""
+    table = process_table().items()
+    before = Counter(f"process\t{pid}\t{fields[19].decode()}" for pid, fields in table)
+    script = "setsid sleep 600 > /dev/null 2>&1 & echo $!"
+    output = subprocess.run(["/bin/sh", "-c", script], env={}, capture_output=True, check=True)
+    pid = int(output.stdout)
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    try:
+        pids = wipe._find_processes(before)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    assert pid in pids
+    assert not {os.getpid(), os.getppid()} & pids, "this process and its ancestors"
 
 
 def test_for_the_same_owner_what_outlives_attempts_is_kept(emulated: Host) -> None:
@@ -207,28 +231,3 @@ def test_from_the_wipe_on_only_the_next_job_is_started(emulated: Host) -> None:
     assert "another job has this slice by now" in late["error"]
     assert any("ready" in command for command in emulated.processes().values())
     assert json.loads((emulated.home / ".tpujob/epoch.json").read_text()) == {"epoch": 1}
-
-
-def test_processes_that_ran_with_sudo_are_found_on_a_real_host(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Another user id stands for the host's, and no sudo is needed to see the process of this test."""
-    user = 54321
-    monkeypatch.setattr(wipe.os, "getuid", lambda: user)
-    monkeypatch.setattr(wipe, "sudo", lambda argv: argv)
-    environ = os.environ | {"SUDO_UID": str(user)}
-    other = os.environ | {"SUDO_UID": f"{user}9"}
-    sleep = [sys.executable, "-c", "print(flush=True); input()"]
-    pipe = subprocess.PIPE
-    with (
-        subprocess.Popen(sleep, stdin=pipe, stdout=pipe, env=environ) as by_sudo,
-        subprocess.Popen(sleep, stdin=pipe, stdout=pipe, env=other) as of_another,
-    ):
-        for child in (by_sudo, of_another):
-            assert child.stdout
-            child.stdout.readline()
-        found = wipe._find_processes(wipe._Host("/nowhere", [], real=True))
-        for child in (by_sudo, of_another):
-            child.kill()
-    assert by_sudo.pid in found
-    assert of_another.pid not in found

@@ -26,7 +26,7 @@ def test_trouble_is_shown_with_its_time_and_forgotten_when_it_is_over(stage: Sta
     view = stage.api.get(job_id)
     assert "503" in view["trouble"]
     assert view["trouble_since"] == since
-    assert "Trouble   503 the service is unavailable, since" in why(stage, job_id)
+    assert "Trouble   503 the service is unavailable, for " in why(stage, job_id)
     stage.faults.broken.clear()
     stage.step(job_id)
     view = stage.api.get(job_id)

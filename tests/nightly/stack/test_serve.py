@@ -94,7 +94,7 @@ def test_two_users_run_jobs_and_neither_touches_what_is_the_others(node: Node) -
     for words in (
         ("logs", mine),
         ("cancel", mine),
-        ("clean", mine),
+        ("clean", mine, "--yes"),
         ("ssh", mine),
         ("diff", mine, hers),
     ):

@@ -172,7 +172,7 @@ class Backend:
             ServiceSettings(),
             changes=NobodyWatches(store),
             admin=Admin(store, orphans, store.reputation, clock),
-            members=Membership(store.real.members),
+            members=Membership(store.real.members, store, ports.secrets),
             notifications=notifications,
         )
         sim.spawn(loop.run, self.process)

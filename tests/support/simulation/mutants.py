@@ -22,7 +22,6 @@ from tests.support.simulation.patches import (
     together,
     value_bug,
 )
-from tests.support.simulation.store import SimStore
 from tpujob.adapters.sqlite import store as sqlite
 from tpujob.domain.actions import Decision, Denied, NotYet, StartProgram
 from tpujob.domain.decide import decide, follow_up, holding, queued, releasing
@@ -33,6 +32,7 @@ from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Cause, Outcome
 from tpujob.domain.observations import Absent, Present, SliceState, Unknown
 from tpujob.engine import orphans, slice_cache
+from tpujob.engine.loop import Loop
 from tpujob.engine.orphans import Orphans, Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.engine.slice_cache import SliceCache
@@ -110,7 +110,7 @@ def acts_on_an_old_look() -> Patch:
     return ticking(store=store)
 
 
-@bug(28, "I6")
+@bug("two backends, and a slow cloud", "I6")
 def no_compare_and_set() -> Patch:
     def commit(real: Any, self: Any, job: Any, event: Any, **args: Any) -> Any:
         now = self.get(job.id).version
@@ -313,7 +313,7 @@ def preempted_and_waiting_slices_look_ready() -> Patch:
 @bug("cancelled while running", "I9")
 def holds_are_for_ever() -> Patch:
     def decide(real: Any, job: Any, seen: Any, now: float) -> Any:
-        return real(replace(job, hold_until=now + 1), seen, now)
+        return real(replace(job, hold_until=now + job.spec.hold), seen, now)
 
     return replaced(holding, "decide", decide)
 
@@ -341,10 +341,12 @@ def start_is_not_safe_to_repeat() -> Patch:
 @bug("dead, under short-lived backends", "L3")
 def a_new_backend_looks_after_no_job() -> Patch:
     """Only after those that it was asked for: what a backend that died left behind stays behind."""
-    return together(
-        mock.patch.object(SimStore, "due", return_value=[]),
-        mock.patch.object(SimStore, "changes", lambda self, after: (after, [])),
-    )
+
+    def built(real: Any, self: Loop, reconciler: Any, store: Any, *args: Any, **kwargs: Any) -> Any:
+        blind = Instead(store, due=always([]), list=always([]), changes=lambda after: (after, []))
+        return real(self, reconciler, blind, *args, **kwargs)
+
+    return replaced(Loop, "__init__", built)
 
 
 @bug("happy", "I11")

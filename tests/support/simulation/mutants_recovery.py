@@ -25,7 +25,6 @@ from tpujob.domain.events import EventKind
 from tpujob.domain.failures import (
     accusations,
     contact,
-    host_reputation,
     nonfinite,
     preemption_notice,
     stall,
@@ -36,6 +35,7 @@ from tpujob.domain.model import Cause
 from tpujob.domain.money import polling_cost
 from tpujob.domain.observations import Silence
 from tpujob.engine import job_runtime
+from tpujob.engine.actor import Actor
 from tpujob.engine.report_cache import ReportCache
 from tpujob.protocol import signing
 
@@ -49,7 +49,7 @@ BUGS["exit_code_0_is_success"] = value_bug(
 BUGS["hang_by_looks_alone"] = value_bug(
     "preempted while running", "I5", stall, "limit", always(0.0)
 )
-BUGS["hang_while_others_are_prepared"] = value_bug(4, "I5", stall, "ON_THE_WAY", frozenset())
+BUGS["hang_while_others_are_prepared"] = value_bug(0, "I5", stall, "ON_THE_WAY", frozenset())
 BUGS["no_grace_for_the_first_step"] = value_bug(
     "every machine is bad", "I5", stall, "limit", lambda limit, running: limit
 )
@@ -60,7 +60,9 @@ BUGS["waiting_hosts_go_on_for_ever"] = value_bug(
 BUGS["peers_of_a_lost_host_are_blamed"] = value_bug(
     "a host dies, and its peers end at once", "I5", contact, "in_doubt", always(frozenset())
 )
-BUGS["launches_take_for_ever"] = value_bug("a host dies", "L2", active, "LAUNCH_DEADLINE", 1e9)
+BUGS["launches_take_for_ever"] = value_bug(
+    "a host never answers", "L2", active, "LAUNCH_DEADLINE", 1e9
+)
 BUGS["launches_count_while_no_backend_lives"] = value_bug(
     "started late, and heard later", "I5", active, "LAUNCH_HEARD", 60.0
 )
@@ -81,9 +83,6 @@ BUGS["half_open_lets_all_through"] = value_bug(
 # Whoever comes past any step has shown that the machines before it were bad.
 BUGS["maths_is_held_against_machines"] = value_bug(
     "the maths breaks", "I5", nonfinite, "passed", always(True)
-)
-BUGS["suspects_are_never_taken"] = value_bug(
-    "every machine is bad", "I5", host_reputation, "REFUSALS", 10**6
 )
 # However long no backend has looked since.
 BUGS["old_watches_count"] = value_bug(
@@ -154,6 +153,16 @@ def hang_by_one_host() -> Patch:
         return real(limit, [replace(r, idle=longest, looks=99) for r in reports])
 
     return replaced(stall, "hung", hung)
+
+
+@bug("every machine is bad", "I5")
+def suspects_are_never_taken() -> Patch:
+    """Refuse them as if no slice was given back for them before."""
+    return replaced(
+        Actor,
+        "act",
+        lambda real, self, job, *args: real(self, replace(job, spent={}), *args),
+    )
 
 
 @bug("two slices in a row are bad", "I5")

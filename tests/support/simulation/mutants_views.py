@@ -13,11 +13,11 @@ from tests.support.simulation.patches import (
     replaced,
     value_bug,
 )
-from tpujob.domain.decide.attempt_end import best_progress, ran_since
+from tpujob.domain.decide.attempt_end import ran_since
 from tpujob.domain.events import EventKind
 from tpujob.domain.money import budget
 from tpujob.domain.money.ledger import usd_of_job
-from tpujob.domain.progress import job_progress, steps_kept
+from tpujob.domain.progress import common_checkpoint, job_progress, steps_kept
 
 BUGS["budgets_are_only_shown"] = value_bug(
     "the budget is used up", "I14", budget, "used_up", always(False)
@@ -45,10 +45,10 @@ def checkpoints_of_wrong_numbers_are_shown() -> Patch:
 
 @bug("its numbers are wrong after a checkpoint", "I17")
 def checkpoints_before_a_bad_step_are_forgotten() -> Patch:
-    return everywhere(best_progress, lambda real, reports, bad_step=None: real(reports))
+    return everywhere(common_checkpoint, lambda real, reports, before=None: real(reports))
 
 
-@bug(11, "I17")
+@bug("an agent dies before the start is reported", "I17")
 def a_program_that_ends_early_has_not_run() -> Patch:
     return everywhere(ran_since, lambda real, job, reports, now: None)
 

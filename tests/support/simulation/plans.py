@@ -27,6 +27,7 @@ class Work:
     listens: bool = True  #: whether it stays before a given step
     maths: int = 0  #: its numbers break at this step wherever it runs; 0: they do not
     tells_step: bool = True  #: whether the line about broken numbers names the step
+    one_saves: bool = False  #: only its first host saves checkpoints, and lists them
 
 
 def draw(random: Random, lengths: tuple[int, ...], maths: float) -> Work:

@@ -191,4 +191,7 @@ class Program:
                 # an agent that knows the bad step names the newest checkpoint before it
                 saved = min(saved, max((self.verdict["step"] - 1) // EVERY * EVERY, run.resumed))
             facts["checkpoint"] = saved or None
+            if run.work.one_saves:
+                saves = [*range(run.resumed // EVERY * EVERY + EVERY, saved + 1, EVERY)]
+                facts |= {"checkpoint": None} if self.host else {"checkpoints": saves}
         return facts

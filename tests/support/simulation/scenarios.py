@@ -298,6 +298,18 @@ def _started_late(play: Play, machine: Machine) -> None:
     play.no_backend(1500)
 
 
+def _never_answers(play: Play, machine: Machine) -> None:
+    machine.lost[1] = play.sim.now
+
+
+def _agent_killed(play: Play, machine: Machine) -> None:
+    """Kill the second host's agent before it reports the start of its program, and let no backend live until the other
+    host has reported steps."""
+    for program in machine.running(play.sim.now):
+        program.silent_at = play.sim.now if program.host else math.inf
+    play.no_backend(200)
+
+
 def _forged(play: Play, machine: Machine) -> None:
     """Forge reports that the program has ended, again and again."""
     play.bucket.forge(machine, {"phase": "exited", "exit_code": 0})
@@ -548,6 +560,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             "started late, and heard later",
             both(at(_S.PROVISIONING, _unreachable), at(_S.PREPARING, _started_late))
         ),
+        Scenario("a host never answers", at(_S.PROVISIONING, _never_answers)),
+        Scenario("an agent dies before the start is reported", at(_S.PREPARING, _agent_killed, then=20.0)),
         Scenario("its second host dies", running(_dies_for_ever)),
         Scenario(
             "its second host dies, under short-lived backends",
@@ -567,7 +581,9 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("two slices in a row are bad", _bad_machines, work=Work(120, contract=True)),
         Scenario("dead, and the cloud is away", running(_dies_unseen)),
         Scenario("a machine makes wrong numbers", _bad_machine, work=Work(120, contract=True)),
-        Scenario("its numbers are wrong after a checkpoint", _bad_machine, work=Work(17)),
+        Scenario(
+            "its numbers are wrong after a checkpoint", _bad_machine, work=Work(17, one_saves=True)
+        ),
         Scenario("its numbers are wrong before its first checkpoint", _bad_machine, work=Work(8)),
         Scenario("wrong numbers, without a replay", _bad_machine, work=Work(120, contract=False)),
         Scenario("every machine is bad", _all_bad, ends=_FAILED, work=Work(120, contract=True)),

@@ -24,6 +24,7 @@ from tpujob.api import HostAccess, LogPage
 from tpujob.cli.app import COMMANDS, build
 from tpujob.cli.errors import EXIT_CODES
 from tpujob.cli.options import complete_job
+from tpujob.cli.render.listing import first_hints
 
 # Make ----------------------------------------------------------------------------------------------------------------
 
@@ -299,7 +300,11 @@ def test_show_says_how_the_jobs_of_a_sweep_stand(tpujob: Tpujob, api: ScriptedJo
 
 def test_an_empty_list_says_what_there_is_else(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.jobs.clear()
-    assert "tpujob create configs/quickstart.yaml" in tpujob("list").out
+    first = "No jobs.\nMake the first one:\n  tpujob run --type v4-8 -- echo hello\n"
+    demo = "See one run from start to end, preemption included:\n  tpujob demo\n"
+    assert tpujob("list").out == first + demo
+    assert first_hints(submits=True, local=False) == [first.strip().partition("\n")[2]]
+    assert first_hints(submits=False, local=True) == []
     api.jobs["000043"] = job_view("000043", user="eve", state="failed")
     assert "`tpujob list --all` shows" in tpujob("list").out
     assert "`tpujob list --all --user eve` shows" in tpujob("list", "--user", "eve").out

@@ -180,6 +180,10 @@ def test_this_machine(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
     findings = checks(tpujob)
     assert findings["state"]["verdict"] == "ok"
     assert findings["SSH"]["what"] == "/usr/bin/ssh"
+    (tpujob.state / "queue.yaml").write_text("high: [ada]\nkeap: 10m\n")
+    finding = checks(tpujob, 6)["settings"]
+    assert finding["what"].startswith(f"{tpujob.state}/queue.yaml:2: ")
+    assert finding["cure"] == "the backend does not start until it is corrected"
 
 
 def test_the_emulator_has_quotas(tpujob: Tpujob, cloud: Cloud) -> None:

@@ -70,7 +70,7 @@ def test_strict_tells_a_script_that_something_is_not_known(tpujob: Tpujob, job_f
 
 def test_a_dry_run_shows_the_estimate(tpujob: Tpujob, job_file: Path) -> None:
     output = tpujob("create", str(job_file), "--dry-run").out
-    assert "For each hour: the run time is not stated: --hours" in output
+    assert "For each hour: the run time is not stated: `time:` in the job file" in output
     plan = tpujob("create", str(job_file), "--dry-run", "--json").json
     assert plan["estimate"]["hours"] is None
 

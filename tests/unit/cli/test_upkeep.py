@@ -5,8 +5,8 @@ import pytest
 from tests.support.commands import Tpujob
 from tests.support.golden import golden
 from tests.support.scripted import ScriptedJobs, leak_view, suspect_view
-from tpujob.api import BrokenView, SweptView
-from tpujob.cli.commands.admin import hosts_table, leaks_table
+from tpujob.api import BrokenView, MemberView, SweptView
+from tpujob.cli.commands.admin import hosts_table, leaks_table, members_table, removed_text
 from tpujob.cli.options import complete_host
 from tpujob.cli.render.text import width
 
@@ -122,3 +122,33 @@ def test_the_tables_fit(columns: int) -> None:
     leaks = [leak_view("tj-000042-123", zone="northamerica-northeast1-b", detail="z" * 90)]
     for text in (hosts_table(hosts, columns), leaks_table(leaks, columns)):
         assert all(width(line) <= columns for line in text.splitlines()), text
+
+
+# Members -------------------------------------------------------------------------------------------------------------
+
+MEMBERS: list[MemberView] = [
+    MemberView(name="ada@example.org", role="admin", id="google:1"),
+    MemberView(name="ben@example.org", role="viewer", id=""),
+    MemberView(name="cor.bob", role="", id="uid:7:cor.bob", jobs=3, active=1, secrets=1),
+    MemberView(name="evee", role="", id="", named=["budgets.users", "queue.high"]),
+]
+
+
+def test_members() -> None:
+    texts = {
+        "all": members_table(MEMBERS, 80),
+        "none but one who left": members_table(MEMBERS[2:3], 80),
+        "removed": removed_text(MEMBERS[2]),
+        "removed, with nothing": removed_text(MemberView(name="eve", role="", id="")),
+        "handed over": removed_text(MemberView(name="eve", role="", id="", jobs=0), "ada"),
+    }
+    golden("members", texts)
+
+
+def test_a_change_of_the_list_prints_its_warnings(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.warnings = ["this machine knows no login \x1b[31mbob"]
+    added = tpujob("members", "add", "bob", "viewer")
+    assert added.out == "bob is a viewer now.\n"
+    assert added.err == "warning: this machine knows no login bob\n"
+    tpujob("members", "remove", "bob", "--to", "ada")
+    assert api.named("remove_member") == [{"name": "bob", "to": "ada", "secrets": False}]

@@ -48,6 +48,7 @@ def test_a_context_is_read_back_and_private_to_its_owner(tmp_path: Path) -> None
         secret_region="europe-west4",
         grants=[{"type": "v4", "zone": "us-central2-b", "pricing": "spot", "chips": 32}],
         calls_per_minute=60,
+        creates_per_minute=30,
         notes="ask Ada\nfirst",
     )
     settings = at(tmp_path)

@@ -8,12 +8,13 @@ import pytest
 from tests.support.golden import golden
 from tpujob.config.context import Context
 from tpujob.config.queue import ChipsSetting
-from tpujob.doctor import access, machine, network, zones
+from tpujob.doctor import access, machine, network, policies, zones
 from tpujob.doctor.access import Database, Identity, NoIdentity, Project
 from tpujob.doctor.cloud import ProjectSeen, examine
 from tpujob.doctor.findings import Finding, NotSeen, Severity, fail, ok, unknown, warn, worst
 from tpujob.doctor.machine import Laptop, Software
 from tpujob.doctor.network import FirewallRule, Network, Subnetwork
+from tpujob.doctor.policies import CHECKED, Policy
 from tpujob.doctor.quota import Limit, QuotaKind
 from tpujob.doctor.zones import Addresses
 from tpujob.domain.hardware import accelerators
@@ -168,6 +169,9 @@ CASES: dict[str, Finding] = {
     ),
     "a range that is none": network.check_ssh(IAP, [rule("nonsense ::/0")]),
     "inside the network": network.check_ssh(changed(LAB, ssh="internal"), []),
+    "inside the network, deployed": network.check_ssh(
+        changed(LAB, ssh="internal", store="firestore"), []
+    ),
     "outside without an address": network.check_ssh(changed(LAB, external_ips=False), [rule(ANY)]),
     "a clock": machine.check_clock(-3.2),
     "a clock that is off": machine.check_clock(-31),
@@ -207,9 +211,52 @@ BUCKETS: dict[str, BucketFacts | NotSeen | None] = {
 }
 
 
+#: a context, and a policy in force for it
+IN = changed(LAB, ssh="internal", external_ips=False)
+SHARED = changed(IN, store="firestore", secret_region="")
+SHIELDED, LOCATIONS = "compute.requireShieldedVm", "gcp.resourceLocations"
+POLICIES: dict[str, tuple[Context, str, Policy | NotSeen]] = {
+    "no addresses": (LAB, "compute.vmExternalIpAccess", Policy(allowed=())),
+    "addresses of some machines": (LAB, "compute.vmExternalIpAccess", Policy(allowed=("vm",))),
+    "no addresses, and none needed": (IN, "compute.vmExternalIpAccess", Policy(allowed=())),
+    "every address": (LAB, "compute.vmExternalIpAccess", Policy()),
+    "OS Login": (IN, "compute.requireOsLogin", Policy(enforced=True)),
+    "shielded": (IN, SHIELDED, Policy(enforced=True)),
+    "shielded, and secure": (changed(IN, secure_boot=True), SHIELDED, Policy(enforced=True)),
+    "shielded under a condition": (IN, SHIELDED, Policy(enforced=True, conditional=True)),
+    "no guest attributes": (IN, "compute.disableGuestAttributesAccess", Policy(enforced=True)),
+    "another region": (IN, LOCATIONS, Policy(allowed=("in:us-east5-locations",))),
+    "this region": (IN, LOCATIONS, Policy(allowed=("in:us-central2-locations",))),
+    "the continent": (IN, LOCATIONS, Policy(allowed=("in:us-locations",))),
+    "this zone": (IN, LOCATIONS, Policy(allowed=("is:us-central2-b",))),
+    "this zone denied": (IN, LOCATIONS, Policy(denied=("us-central2-b",))),
+    "nowhere": (IN, LOCATIONS, Policy(allowed=())),
+    "an unknown group": (IN, LOCATIONS, Policy(allowed=("in:low-carbon-locations",))),
+    "this region, with secrets": (SHARED, LOCATIONS, Policy(allowed=("in:us-central2-locations",))),
+    "members of the organization": (SHARED, "iam.allowedPolicyMemberDomains", Policy(allowed=("C0",))),
+    "a policy that may not be read": (IN, SHIELDED, NotSeen("permission denied", "grant it")),
+}  # fmt: skip
+
+
+def check_policy(context: Context, name: str, policy: Policy | NotSeen) -> Finding:
+    (finding,) = policies.check_policies(context, {name: policy})
+    return finding
+
+
+def test_one_policy_that_may_not_be_read_hides_no_other() -> None:
+    seen = {SHIELDED: Policy(enforced=True), LOCATIONS: NotSeen("denied", "grant it")}
+    assert policies.check_policies(IN, seen) == [
+        fail(
+            f"{SHIELDED} prevents slices of this context", "set `secure_boot: true` in the context"
+        ),
+        unknown(NotSeen(f"{LOCATIONS}: denied", "grant it")),
+    ]
+
+
 def test_every_check() -> None:
     buckets = {name: zones.check_buckets(LAB, {"gs://lab": b})[0] for name, b in BUCKETS.items()}
-    cases = CASES | buckets
+    of_organization = {f"policy, {case}": check_policy(*row) for case, row in POLICIES.items()}
+    cases = CASES | buckets | of_organization
     for finding in cases.values():
         assert bool(finding.cure) == (finding.verdict is not OK), finding
         assert "\n" not in finding.what + finding.cure
@@ -228,7 +275,7 @@ def test_every_region_needs_a_bucket() -> None:
 
 def unseen(**but: Any) -> ProjectSeen:
     """Nothing was seen, but that."""
-    maps = ("types", "addresses", "subnetworks", "buckets", "objects")
+    maps = ("types", "addresses", "subnetworks", "buckets", "objects", "policies")
     names = [field.name for field in fields(ProjectSeen)]
     seen: dict[str, Any] = {name: {} if name in maps else UNSEEN for name in names}
     return ProjectSeen(**seen | but)
@@ -240,6 +287,7 @@ def test_what_was_not_seen_is_unknown_in_every_check() -> None:
         addresses={REGION: UNSEEN},
         buckets={"gs://lab": UNSEEN},
         objects={"gs://lab": UNSEEN},
+        policies=dict.fromkeys(CHECKED, UNSEEN),
         subnetworks={REGION: subnet()},
     )
     for context in (changed(LAB, store="firestore"), IAP):
@@ -247,7 +295,7 @@ def test_what_was_not_seen_is_unknown_in_every_check() -> None:
         out = findings.pop(f"way out {REGION}")
         for name, finding in findings.items():
             assert finding == unknown(UNSEEN).named(name)
-        assert len(findings) >= 12
+        assert len(findings) >= 13
         assert out.verdict is OK
         dark = replace(seen, subnetworks={REGION: UNSEEN})
         assert unknown(UNSEEN).named(out.name) in examine(context, dark)

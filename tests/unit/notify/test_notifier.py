@@ -42,6 +42,7 @@ def test_a_failure_is_reported_at_once_with_the_line_that_proves_it(rig: Rig) ->
     evidence = (
         Proof(0, "Traceback (most recent call last):"),
         Proof(0, missing),
+        Proof(0, "[tpujob] pre-flight: the devices took 0.9 s"),
         Proof(1, "also ended: exit code 1"),
     )
     attempt = Attempt(1, "tj-1", 0.0, cause=Cause.SETUP, host=0, evidence=evidence)

@@ -11,6 +11,8 @@ import typer
 from typer.core import TyperGroup
 
 from tests.support.paths import ROOT
+from tpujob.api import METHODS
+from tpujob.api.methods import Method
 from tpujob.cli.app import COMMANDS, build
 
 #: what stands for a value in a sentence, and a value of the right kind; `1` fits all others
@@ -158,3 +160,9 @@ def test_each_command_that_is_named_is_parsed() -> None:
 )
 def test_a_command_that_cannot_be_parsed_is_found(line: str) -> None:
     assert fault(line, whole=True)
+
+
+@pytest.mark.parametrize("row", METHODS.values(), ids=lambda row: row.name)
+def test_every_method_of_the_api_has_a_command(row: Method) -> None:
+    """A refusal names it."""
+    assert fault(row.asked_by, whole=False) == ""

@@ -4,10 +4,19 @@
 Google's library is imported at the first call.
 """
 
-from tpujob.adapters.cloud_tpu.calls import Api, Throttle
+from tpujob.adapters.cloud_tpu.calls import Api, Throttle, creates
 from tpujob.adapters.cloud_tpu.catalog import Catalog
 from tpujob.adapters.cloud_tpu.request import Options
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
 from tpujob.adapters.cloud_tpu.usage import Usage, count_usage
 
-__all__ = ["Api", "Catalog", "CloudTpuSlices", "Options", "Throttle", "Usage", "count_usage"]
+__all__ = [
+    "Api",
+    "Catalog",
+    "CloudTpuSlices",
+    "Options",
+    "Throttle",
+    "Usage",
+    "count_usage",
+    "creates",
+]

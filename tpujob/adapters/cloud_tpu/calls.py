@@ -19,6 +19,11 @@ from tpujob.errors import Refused, TpujobError, Transient
 BURST = 0.1
 #: the longest pause, in seconds, that the cloud may demand; a longer demand is cut to this
 LONGEST_PAUSE = 900.0
+#: seconds without a request for a slice after a refusal for the rate of requests that demands no pause: quotas of rates
+#: are for a minute
+RATE_PAUSE = 60.0
+#: the longest wait, in seconds, until a slice may be requested; the caller has other work meanwhile
+CREATE_PATIENCE = 2.0
 
 
 class Throttle:
@@ -28,10 +33,12 @@ class Throttle:
         self,
         per_minute: float = 0.0,
         *,
+        of: str = "calls of Cloud TPU",
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`per_minute`: calls; 0: no limit but the pauses that the cloud demands."""
+        """`per_minute`: calls; 0: no limit but the pauses that the cloud demands. `of`: names the calls in errors."""
+        self._of = of
         burst = max(1.0, per_minute * BURST)
         self._gap = 60 / max(per_minute - burst, 1.0) if per_minute else 0.0
         self._ahead = (burst - 1) * self._gap  # seconds by which calls may run ahead of the rate
@@ -47,7 +54,7 @@ class Throttle:
             booked = max(self._booked, now)
             wait = booked - self._ahead - now
             if wait > at_most:
-                raise Transient(f"too many calls of Cloud TPU: the next one is due in {wait:.0f} s")
+                raise Transient(f"too many {self._of}: the next one is due in {wait:.0f} s")
             self._booked = booked + self._gap
         if wait > 0:
             self._sleep(wait)
@@ -57,6 +64,11 @@ class Throttle:
         with self._lock:
             until = self._now() + min(seconds, LONGEST_PAUSE) + self._ahead
             self._booked = max(self._booked, until)
+
+
+def creates(per_minute: float = 0.0) -> Throttle:
+    """Return the limit on requests for slices, which the API counts apart from other calls."""
+    return Throttle(per_minute, of="requests for slices")
 
 
 #: the methods of the API that are called
@@ -97,13 +109,16 @@ class Api:
         *,
         endpoint: str = "",
         throttle: Throttle | None = None,
+        creating: Throttle | None = None,
         count: Count = uncounted,
     ) -> None:
-        """`endpoint`: the gRPC address of an emulator, such as `unix:/path` or `host:port`; empty: Google's."""
+        """`endpoint`: the gRPC address of an emulator, such as `unix:/path` or `host:port`; empty: Google's.
+        `creating`: limits the requests for slices, beside `throttle`."""
         self._count = count
         self._project = project
         self._endpoint = endpoint
         self._throttle = throttle or Throttle()
+        self._creating = creating or creates()
         self._lock = threading.Lock()
         self._client: Any = None
 
@@ -117,6 +132,8 @@ class Api:
     def call(self, method: Method, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
         """Send one request and return the answer. `doing`: begins the message of an error. Raises Missing, Exists,
         ZoneClosed, Refused or Transient."""
+        if method == "create_queued_resource":
+            self._creating.take(min(CREATE_PATIENCE, deadline.left(doing=doing)))
         self._throttle.take(deadline.left(doing=doing))
         with counted(self._count, method), self._translated(doing):
             call = getattr(self._get_client(), method)
@@ -157,9 +174,13 @@ class Api:
         try:
             yield
         except GoogleAPICallError as error:
-            ours = refusal(doing, status_of(error), str(error.message))
+            code, message = status_of(error), str(error.message)
+            ours = refusal(doing, code, message)
             if isinstance(ours, Transient):
-                self._throttle.pause(_demanded_pause(error))
+                demanded = _demanded_pause(error)
+                self._throttle.pause(demanded)
+                if not demanded and errors.meaning_of_call(code, message).rate:
+                    self._creating.pause(RATE_PAUSE)
             raise ours from error
         except GoogleAuthError as error:
             text = f"no credentials for Google Cloud: {error} ({errors.LOGIN_HINT})"

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from tpujob.doctor.policies import CURES
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Scope
 
@@ -15,6 +16,7 @@ class Meaning:
     hint: str = ""  #: what a person can do
     scope: Scope = ""  #: where the error holds, `region` or `zone`; empty: the text does not say
     zone_closed: bool = False  #: the project may not use that zone at all
+    rate: bool = False  #: too many requests in a short time; it passes by itself
     limit: int | None = (
         None  #: of the quota of TPUs that was exceeded, in its own unit; None: not in the text
     )
@@ -22,17 +24,45 @@ class Meaning:
 
 LOGIN_HINT = f"run `{LOGIN}`"
 
+
+def _policy(name: str, cure: str) -> tuple[str, Meaning]:
+    """Return the row of a policy of the organization; newer ones have `managed` in their names."""
+    area, _, rule = name.partition(".")
+    closed = name == "gcp.resourceLocations"
+    hint = f"the organization's policy {name} forbids it: {cure}"
+    pattern = rf"constraints/{area}\.(?:managed\.)?{rule}\b"
+    return pattern, Meaning(Cause.PERMISSION, hint, zone_closed=closed)
+
+
 #: Texts that decide the meaning of an error, whatever its code: regular expressions, searched in the message, in any
 #: case. The first match counts. RESOURCE_EXHAUSTED alone may be capacity, quota or rate, so texts come before codes.
 ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
     {
+        # "Constraint constraints/compute.vmExternalIpAccess violated for project 42": Compute Engine's text, with HTTP
+        # 412, so FAILED_PRECONDITION (gardener-extension-provider-gcp#415). Cloud TPU documents none of its own
+        **dict(_policy(*row) for row in CURES.items()),
+        r"constraints/|violates .{0,40}org(?:anization)? policy|denied by .{0,20}org(?:anization)? policy": Meaning(
+            Cause.PERMISSION,
+            "a policy of the organization forbids it: ask for an exception for this project",
+        ),
+        # Compute Engine's text, of a subnetwork
+        r"IP_SPACE_EXHAUSTED|IP space of .{1,200} is exhausted": Meaning(
+            Cause.QUOTA,
+            "the subnetwork has no free addresses: `gcloud compute networks subnets expand-ip-range`, or name a "
+            "larger one in `subnetwork` of the context",
+        ),
         r"no more capacity|lack of capacity|insufficientCapacity": Meaning(Cause.STOCKOUT),
+        # "The zone '...' does not have enough resources available to fulfill the request": Compute Engine's text
+        r"does not have enough resources available": Meaning(Cause.STOCKOUT),
         r"ZONE_RESOURCE_POOL_EXHAUSTED|Requested resource is exhausted": Meaning(Cause.STOCKOUT),
         r"Insufficient reserved capacity": Meaning(
             Cause.STOCKOUT, "the reservation is full, or is not one for this type and zone"
         ),
         r"not supported while in state PREEMPTED": Meaning(Cause.PREEMPTED),
-        r"requests?'? per |per minute|rate.?limit|RESOURCE_OPERATION_RATE_EXCEEDED": Meaning(None),
+        # "Maximum number of CreateNode requests per minute" (marin#6198); the code is that of a quota
+        r"requests?'? per |per minute|rate.?limit|too many requests|RESOURCE_OPERATION_RATE_EXCEEDED": Meaning(
+            None, rate=True
+        ),
         r"Limit:? 0(?:\.0+)?(?!\.?\d)": Meaning(
             Cause.QUOTA,
             "no access to this type here: the project's quota is 0; ask for some, or name another place",
@@ -67,6 +97,12 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
         ),
         r"CONSUMER_INVALID|Permission denied on resource project|Project .{1,60} (?:not found|deleted)": Meaning(
             Cause.PERMISSION, "check the project's id, and that this account may use it"
+        ),
+        # No document of Google has this text; its list of service agents has the agent and its role
+        r"denied when trying to access (?:the )?(?:customer|consumer) project": Meaning(
+            Cause.PERMISSION,
+            "Cloud TPU's own account has lost its role: grant roles/cloudtpu.serviceAgent on the project to "
+            "service-NUMBER@gcp-sa-tpu.iam.gserviceaccount.com; on the project of a shared network, roles/tpu.xpnAgent",
         ),
         r"serviceAccounts\.actAs|does not have access to service account": Meaning(
             Cause.PERMISSION, "the backend needs roles/iam.serviceAccountUser on the hosts' account"
@@ -106,7 +142,8 @@ CALL_CODES: Mapping[str, Cause | None] = MappingProxyType(
     }
 )
 
-#: The cause of a FAILED queued resource by its error code, when no text decides it. A missing code: not known.
+#: The cause of a FAILED queued resource by its error code, when ERROR_TEXTS has no row for its text. A missing code:
+#: not known.
 STATE_CODES: Mapping[int, Cause] = MappingProxyType(
     {
         3: Cause.BAD_SPEC,  # INVALID_ARGUMENT
@@ -120,9 +157,9 @@ STATE_CODES: Mapping[int, Cause] = MappingProxyType(
 
 #: The first match counts. The name of a quota contains its scope even where the sentence does not.
 _SCOPES: tuple[tuple[str, Scope], ...] = (
-    (r"PerProjectPerRegion|\bin (?:the )?region\b", "region"),
+    (r"PerProjectPerRegion|\bin (?:the )?region\b|IP space of .*regions/", "region"),
     (
-        r"PerProjectPerZone|\b(?:in|requested) (?:the )?zone\b|^Location |'locations/|\bZONE_",
+        r"PerProjectPerZone|\b(?:in|requested) (?:the )?zone\b|^Location |'locations/|\bZONE_|^The zone '",
         "zone",
     ),
 )
@@ -142,8 +179,7 @@ def meaning_of_call(code: str, message: str) -> Meaning:
 
 def meaning_of_state(code: int, message: str) -> Meaning:
     """Return the meaning of the error code and message inside a FAILED queued resource."""
-    meaning = _meaning_of_text(message) or Meaning(None)
-    return _with_limit(replace(meaning, cause=meaning.cause or STATE_CODES.get(code)), message)
+    return _with_limit(_meaning_of_text(message) or Meaning(STATE_CODES.get(code)), message)
 
 
 def scope_of(message: str) -> Scope:

@@ -54,14 +54,18 @@ class CloudTpuSlices:
         owner: str = "local",
         options: Options | None = None,
         throttle: Throttle | None = None,
+        creating: Throttle | None = None,
         count: Count = uncounted,
     ) -> None:
         """`endpoint`: `host:port` of an emulator. `owner`: a label value that distinguishes this backend's slices from
-        those of other backends in the project. `throttle`: shared by the project; None: calls are unlimited."""
+        those of other backends in the project. `throttle`, `creating`: shared by the project (see Api);
+        None: calls are unlimited."""
         self._project = project
         self.owner = owner
         self._options = options or Options()
-        self.api = Api(project, endpoint=endpoint, throttle=throttle, count=count)
+        self.api = Api(
+            project, endpoint=endpoint, throttle=throttle, creating=creating, count=count
+        )
         self.guest_attributes = GuestAttributes(self.api)
         self._lists = Lists(self.api)
         self.catalog = Catalog(self.api)

@@ -50,7 +50,7 @@ class FirestoreMembers:
             new = plan(_parse_member(docs[path]))
             if new is None:
                 return None, [Remove(path)]
-            return new, [Put(path, {"name": name, "role": new.role, "id": new.id})]
+            return new, [Put(path, {"name": name, "role": new.role or "", "id": new.id})]
 
         return self._db.change(f"change member {name}", [path], write)
 
@@ -63,7 +63,7 @@ def _parse_member(doc: Doc | None) -> Member | None:
     if doc is None:
         return None
     name, role, id = (records.field(doc, field, str) for field in ("name", "role", "id"))
-    return Member(name, Role(role), id)
+    return Member(name, Role(role) if role else None, id)
 
 
 # Reputation -----------------------------------------------------------------------------------------------------------

@@ -318,6 +318,11 @@ def digest(text: str) -> str:
 # Fields --------------------------------------------------------------------------------------------------------------
 
 
+def text_put(path: str, text: str, **fields: Value) -> Put:
+    """Return the write of a document that `text_of` reads. Raises StoreError if the text is too large."""
+    return Put(path, {"document": _pack(path, text), **fields})
+
+
 def text_of(doc: Doc) -> str:
     """Return the JSON text in the field `document`. Raises StoreError when it is damaged."""
     packed = doc.fields.get("document")

@@ -20,6 +20,7 @@ from typing import Any
 
 from tpujob.adapters import records as store_records
 from tpujob.adapters.firestore import records
+from tpujob.adapters.firestore.book import FirestoreBook
 from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore, Writes
 from tpujob.adapters.firestore.follower import STAMPED_BEFORE, Follower
 from tpujob.adapters.firestore.mirror import Mirror
@@ -48,6 +49,7 @@ class FirestoreStore:
         self.reputation = FirestoreReputation(firestore)
         self.members = FirestoreMembers(firestore)
         self.outbox = FirestoreOutbox(firestore)
+        self.host_keys = FirestoreBook(firestore, "hostkeys")  #: of slices
         self._identity = ""  #: as first read
         self._creating = threading.Lock()  #: lets threads of this process take ids in turn
         self._zones: set[str] = set()  #: zones that are stored for certain

@@ -16,7 +16,7 @@ from tpujob.adapters.cloud_tpu import Api, Catalog
 from tpujob.adapters.gcs import facts_of, split_path
 from tpujob.adapters.google import identity as google_identity
 from tpujob.adapters.google import quota as google_quota
-from tpujob.adapters.google.rest import GoogleRest, objects, text
+from tpujob.adapters.google.rest import GoogleRest, object_in, objects, text
 from tpujob.doctor.access import (
     ACT_AS,
     BUCKET_PERMISSIONS,
@@ -30,6 +30,7 @@ from tpujob.doctor.access import (
 from tpujob.doctor.cloud import ProjectSeen
 from tpujob.doctor.findings import NotSeen
 from tpujob.doctor.network import FirewallRule, Network, Subnetwork, last_part, network_name
+from tpujob.doctor.policies import CHECKED, Policy
 from tpujob.doctor.zones import Addresses
 from tpujob.errors import TpujobError
 from tpujob.ports import BucketFacts
@@ -97,6 +98,7 @@ class _ProjectReader:
             "addresses": {r: self._start(_or_unseen, self._addresses, r) for r in regions},
             "subnetworks": {r: self._start(_or_absent, self._subnetwork, r) for r in regions},
             "buckets": {url: self._start(_or_absent, self._bucket, url) for url in buckets},
+            "policies": {name: self._start(_or_unseen, self._policy, name) for name in CHECKED},
             "objects": {url: self._start(_or_unseen, self._objects, url) for url in buckets},
         }
         results: dict[str, Any] = {name: part.result() for name, part in parts.items()}
@@ -158,6 +160,22 @@ class _ProjectReader:
         answer = self._google.get("firestore.googleapis.com", path)
         kind = text(answer, "type")
         return Database(kind == "FIRESTORE_NATIVE", kind, str(answer.get("locationId", "")))
+
+    def _policy(self, name: str) -> Policy:
+        """Return a policy with what the project inherits. Inferred (live: policies): without an organization, and
+        without the policy, Google answers with the default of the constraint."""
+        path = f"v2/projects/{self._context.project}/policies/{name}:getEffectivePolicy"
+        answer = self._google.get("orgpolicy.googleapis.com", path)
+        rules = objects(object_in(answer, "spec"), "rules")
+        values = [object_in(rule, "values") for rule in rules]
+        allowed = [str(value) for part in values for value in part.get("allowedValues") or ()]
+        limited = bool(allowed) or any(rule.get("denyAll") for rule in rules)
+        return Policy(
+            enforced=any(rule.get("enforce") for rule in rules),
+            allowed=tuple(allowed) if limited else None,
+            denied=tuple(str(value) for part in values for value in part.get("deniedValues") or ()),
+            conditional=any("condition" in rule for rule in rules),
+        )
 
     # Zones, regions and buckets
 

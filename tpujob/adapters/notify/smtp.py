@@ -90,7 +90,7 @@ class Mail:
 def mail(message: Message, sender: str, to: str, page: str) -> EmailMessage:
     """Return the e-mail. Each of its texts is one line, so that none can add a header."""
     email = EmailMessage()
-    email["Subject"] = f"[tpujob] {messages.headline(message)}"
+    email["Subject"] = f"[tpujob] {messages.headline(message).removeprefix('tpujob: ')}"
     email["From"], email["To"] = sender, to
     email["Date"] = format_datetime(datetime.fromtimestamp(message.at, UTC))
     email["Message-ID"] = f"<{message.id}@{sender.rpartition('@')[2]}>"

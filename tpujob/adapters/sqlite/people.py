@@ -39,7 +39,7 @@ class SqliteMembers:
             if changed is None:
                 db.execute("DELETE FROM members WHERE name = ?", (name,))
             else:
-                row = (name, changed.role, changed.id)
+                row = (name, changed.role or "", changed.id)
                 db.execute("INSERT OR REPLACE INTO members VALUES (?, ?, ?)", row)
             return changed
 
@@ -50,7 +50,7 @@ def _find_member(db: Connection, column: str, value: str) -> Member | None:
 
 
 def _parse_member(name: str, role: str, id: str) -> Member:
-    return Member(name, Role(role), id)
+    return Member(name, Role(role) if role else None, id)
 
 
 # Reputation -----------------------------------------------------------------------------------------------------------

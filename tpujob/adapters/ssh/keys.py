@@ -4,17 +4,22 @@ A host key is pinned at the first contact, compared from then on and never repla
 may be pinned. `secret_manager.py` has the store in Google Secret Manager.
 """
 
+from __future__ import annotations
+
 import fcntl
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tpujob.config import files
 from tpujob.errors import BadRequest, HostKeyChanged, NotFound
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 #: name under which a key store has the secret that keys are derived from: like a slice's, because rights depend on the
 #: prefix, but no slice has it, because jobs are numbered
@@ -63,6 +68,23 @@ class KeyStore(Protocol):
 
     def names(self) -> list[str]:
         """Return every slice that has keys or pins."""
+        ...
+
+
+class Book(Protocol):
+    """Texts by name, which several processes change. Raises Transient, Refused, StoreError."""
+
+    def read(self, name: str) -> str | None:
+        """Return the text; None: there is none."""
+        ...
+
+    def change(self, name: str, plan: Callable[[str | None], str | None]) -> str | None:
+        """Replace the text by what `plan` makes of it, in one step, and return that; None removes it. `plan` must be
+        pure: it may be called again."""
+        ...
+
+    def names(self) -> list[str]:
+        """Return the names of all texts, sorted."""
         ...
 
 
@@ -129,9 +151,14 @@ def no_key(slice: str) -> NotFound:
 def new_private_key() -> str:
     """Create a key pair. Returns the private key in the format of OpenSSH."""
     from cryptography.hazmat.primitives.asymmetric import ed25519
+
+    return private_text(ed25519.Ed25519PrivateKey.generate())
+
+
+def private_text(key: Ed25519PrivateKey) -> str:
+    """Return the private key in the format of OpenSSH, which has a random part: texts of one key differ."""
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    key = ed25519.Ed25519PrivateKey.generate()
     return key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
 
 

@@ -1,23 +1,24 @@
-"""The keys of slices in Google Secret Manager, for a backend without a disk.
+"""The keys of slices, derived from one secret in Google Secret Manager, for a backend without a disk.
 
-Each slice has two secrets. The first has the private key as version 1: the process that adds this version has made the
-key, and all others read it. The second has all pins in each version; the newest version counts. Both expire after
-`LIFETIME` without use. ROOT lives longer, because data that its derived keys have signed is in buckets for years.
+A slice's key follows from the secret and the slice's name, so that any number of slices costs one version. Which slices
+have keys, and their pinned host keys, is in a book that all processes share, such as a collection of the store. The
+derivation is HKDF-SHA256 (RFC 5869); its version is part of its input.
 """
 
 import contextlib
 import time
-import zlib
 
 from tpujob.adapters.calling import Missing
 from tpujob.adapters.google.secrets import SecretManager
 from tpujob.adapters.ssh.keys import (
     ROOT,
+    Book,
     HostKey,
     Pins,
     checked_name,
     new_private_key,
     no_key,
+    private_text,
     read_pins,
     unpinned,
     write_pins,
@@ -25,124 +26,109 @@ from tpujob.adapters.ssh.keys import (
 from tpujob.errors import Refused, Transient
 from tpujob.protocol import LABEL, OWNER_LABEL
 
-LIFETIME = 30 * 86400  #: seconds
-ROOT_LIFETIME = 3650 * 86400  #: seconds
-RENEW_AFTER = 86400.0  #: seconds between two extensions of a lifetime by one process
-_PREFIX, _PINS = "tpujob-", "-hosts"
-_TRIES = 8  #: to store pins while other processes store theirs
+#: seconds until Google removes the secret if no backend uses it: data that its derived keys have signed is in buckets
+#: for years
+LIFETIME = 3650 * 86400
+#: seconds for which a process goes by one list of the book, as each entry is billed; its own changes count at once
+LIST_FOR = 3600.0
+RENEW_AFTER = 86400.0  #: seconds between two extensions of the lifetime by one process
+_NAME = f"tpujob-{ROOT}"
+#: of the derivation: another one gives other keys
+_VERSION = "1"
 
 
 class SecretKeys:
     """Implements `KeyStore`. Caches what it has read or written until `forget`."""
 
     def __init__(
-        self, project: str, *, owner: str = "local", region: str = "", endpoint: str = ""
+        self,
+        project: str,
+        book: Book,
+        *,
+        owner: str = "local",
+        region: str = "",
+        endpoint: str = "",
     ) -> None:
         """`owner`: the label value of this backend's slices. `region`, `endpoint`: see SecretManager. Raises Refused
         when this machine has no credentials."""
         self._labels = {LABEL: "1", OWNER_LABEL: owner}
         self._secrets = SecretManager(project, region=region, endpoint=endpoint)
+        self._name = self._secrets.name(_NAME)
+        self._book = book
+        self._root = ""
         self._keys: dict[str, str] = {}
         self._pins: dict[str, dict[str, HostKey]] = {}
-        self._renewed: dict[str, float] = {}  #: by slice: when its lifetime was extended
+        self._renewed_at = time.monotonic() - RENEW_AFTER
+        self._listed: set[str] = set()
+        self._list_until = 0.0
 
     def private_key(self, slice: str, *, make: bool = True) -> str:
-        name = self._secret(slice)
+        if checked_name(slice) == ROOT:
+            return self._read_root()
         if slice not in self._keys:
-            try:
-                self._keys[slice] = self._read(name)
-            except Missing:
-                if not make:
-                    raise no_key(slice) from None
-                self._keys[slice] = self._make(name, _lifetime(slice))
-        self._renew(slice)
+            if make:
+                self._book.change(slice, lambda text: text or "")
+                self._listed.add(slice)
+            elif self._book.read(slice) is None:
+                raise no_key(slice)
+            self._keys[slice] = derived_key(self._read_root(), slice)
         return self._keys[slice]
 
     def pinned(self, slice: str) -> dict[str, HostKey]:
         if slice not in self._pins:
-            _, self._pins[slice] = self._latest_pins(self._pins_secret(slice))
+            self._pins[slice] = read_pins(self._book.read(checked_name(slice)) or "")
         return dict(self._pins[slice])
 
     def pin(self, slice: str, keys: Pins) -> None:
-        name, pins = self._pins_secret(slice), dict(keys)
-        number, newest = self._latest_pins(name)
-        others = newest  # the pins of the version before ours
-        for _ in range(_TRIES):
-            unpinned(others, pins)  # raises HostKeyChanged
-            pins = {**others, **pins}
-            if pins == newest:
-                self._pins[slice] = pins
-                return
-            self._secrets.ensure(name, self._labels, ttl=LIFETIME)
-            added = self._secrets.add(name, zlib.compress(write_pins(pins).encode()))
-            newest = pins
-            if added == number + 1:
-                self._secrets.destroy(name, number)
-                others = pins
-            else:  # another process has added a version before ours, which lacks its pins
-                others = _parse_pins(self._secrets.access(name, added - 1)[1])
-            number = added
-        raise Transient(f"other processes keep changing the host keys of {slice}", hint="try again")
+        def add(text: str | None) -> str:
+            pins = read_pins(text or "")
+            return write_pins({**pins, **unpinned(pins, keys)})
+
+        self._pins[slice] = read_pins(self._book.change(checked_name(slice), add) or "")
 
     def names(self) -> list[str]:
-        listed = self._secrets.list(self._labels)
-        ids = (str(secret.get("name", "")).rpartition("/")[2] for secret in listed)
-        names = (id.removeprefix(_PREFIX) for id in ids if id.startswith(_PREFIX))
-        return sorted({id.removesuffix(_PINS) for id in names})
+        now = time.monotonic()
+        if now >= self._list_until:
+            self._listed, self._list_until = set(self._book.names()), now + LIST_FOR
+        return sorted(self._listed)
 
     def forget(self, slice: str) -> None:
         self._keys.pop(slice, None)
         self._pins.pop(slice, None)
-        self._renewed.pop(slice, None)
-        for name in (self._secret(slice), self._pins_secret(slice)):
-            self._secrets.remove(name)
+        self._listed.discard(slice)
+        self._book.change(checked_name(slice), lambda _: None)
 
     def close(self) -> None:
         self._secrets.close()
 
-    # Secrets
-
-    def _secret(self, slice: str) -> str:
-        return self._secrets.name(f"{_PREFIX}{checked_name(slice)}")
-
-    def _read(self, secret: str) -> str:
-        """Return the private key in a secret. Raises Missing."""
-        return self._secrets.access(secret, 1)[1].decode("ascii")
-
-    def _make(self, name: str, lifetime: int) -> str:
-        """Return the key that all processes use: a new one if no other process has added one before."""
-        self._secrets.ensure(name, self._labels, ttl=lifetime)
-        key = new_private_key()
-        return key if self._secrets.add(name, key.encode()) == 1 else self._read(name)
-
-    def _latest_pins(self, name: str) -> tuple[int, dict[str, HostKey]]:
-        """Return the number of the newest version and its pins; 0 when there is none."""
-        try:
-            number, payload = self._secrets.access(name)
-        except Missing:
-            return 0, {}
-        return number, _parse_pins(payload)
-
-    def _renew(self, slice: str) -> None:
-        """Extend the lifetime of a slice's secrets, at most every RENEW_AFTER seconds."""
-        now = time.monotonic()
-        if now - self._renewed.get(slice, now - RENEW_AFTER) < RENEW_AFTER:
-            return
-        for name in (self._secret(slice), self._pins_secret(slice)):
+    def _read_root(self) -> str:
+        """Return the secret that all processes use: a new one if no other process has added one before."""
+        if not self._root:
+            try:
+                self._root = self._version()
+            except Missing:
+                self._secrets.ensure(self._name, self._labels, ttl=LIFETIME)
+                key = new_private_key()
+                added = self._secrets.add(self._name, key.encode())
+                self._root = key if added == 1 else self._version()
+                self._renewed_at = time.monotonic()
+        if time.monotonic() - self._renewed_at >= RENEW_AFTER:
             with contextlib.suppress(Refused, Transient):  # the next try is early enough
-                self._secrets.change(name, "ttl", f"{_lifetime(slice)}s")
-        self._renewed[slice] = now
+                self._secrets.change(self._name, "ttl", f"{LIFETIME}s")
+            self._renewed_at = time.monotonic()
+        return self._root
 
-    def _pins_secret(self, slice: str) -> str:
-        return f"{self._secret(slice)}{_PINS}"
-
-
-def _lifetime(slice: str) -> int:
-    return ROOT_LIFETIME if slice == ROOT else LIFETIME
+    def _version(self) -> str:
+        return self._secrets.access(self._name, 1)[1].decode("ascii")
 
 
-def _parse_pins(payload: bytes) -> dict[str, HostKey]:
-    try:
-        return read_pins(zlib.decompress(payload).decode("ascii"))
-    except (zlib.error, ValueError) as error:
-        raise Transient("the pinned host keys in Secret Manager cannot be read") from error
+def derived_key(root: str, slice: str) -> str:
+    """Return the private key of a slice in the format of OpenSSH. Equal arguments give the same key, in texts that may
+    differ."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    info = f"tpujob ssh key {_VERSION} {slice}".encode()
+    seed = HKDF(hashes.SHA256(), length=32, salt=None, info=info).derive(root.encode())
+    return private_text(ed25519.Ed25519PrivateKey.from_private_bytes(seed))

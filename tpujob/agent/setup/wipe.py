@@ -2,16 +2,17 @@
 
 A real host serves this user alone, so the wipe includes memory, temporary files and processes. An emulated host is a
 folder and some processes on a person's machine: the wipe never touches anything outside that folder. A machine that is
-not certainly one of the two is not wiped for another owner; the backend then deletes the slice.
+not certainly one of the two is not wiped for another owner; the backend then deletes the slice. So it does with a real
+host that is not as it was before its first job, and one of which that is not known (`first_boot.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import glob
+import hashlib
 import os
 import pwd
-import re
 import shutil
 import time
 from typing import List, NamedTuple, Optional, Sequence, Set
@@ -19,24 +20,46 @@ from typing import List, NamedTuple, Optional, Sequence, Set
 from tpujob.agent.attempts import other_attempts, remove_leftovers
 from tpujob.agent.base import Failure, read_json, remove_file, write_json
 from tpujob.agent.folders import CONTAINERS, EPOCH, KEPT_WORK, ROOT
-from tpujob.agent.processes import end_all, free_devices, output_of, process_table, read_proc, sudo
+from tpujob.agent.processes import (
+    command_of,
+    end_all,
+    free_devices,
+    output_of,
+    process_table,
+    read_proc,
+    sudo,
+)
+from tpujob.agent.setup import first_boot
 from tpujob.agent.setup.mounts import mounted, unmount_all
 
 USER = "tpujob"  #: the user of tpujob on real hosts
 EMULATED = "TPUJOB_EMULATED_HOST"  #: the emulator sets it for every process of a host
 PRODUCT = "/sys/class/dmi/id/product_name"
-BOOTED = "/etc/ssh/ssh_host_ed25519_key.pub"  #: a file of a VM's first boot
 LIMIT = 50.0  #: seconds for one command
 SHIPPING = 15.0  #: seconds that attempts get to upload the rest of their logs
 GRACE = 2.0  #: seconds that processes get to end
-OF_SERVICES = ("systemd-private-*", "snap-private-tmp")  #: services' folders, which stay
-#: folders with locks, queues and crashes of programs
-SPOOLS = ("/dev/mqueue", "/run/lock", "/var/crash", "/var/lib/apport/coredump")
-#: paths that the system itself mounts and writes to
-SYSTEM = "/(boot|dev|etc|home|proc|run|snap|sys|usr|var)/.*"
+BOOT = "/proc/sys/kernel/random/boot_id"
+KERNEL_THREAD = 0x00200000  #: a flag of a process in `/proc/PID/stat`
+#: folders with locks, crashes, crontabs and `at` jobs, of which goes what is newer than the first boot
+SPOOLS = (
+    *("/run/lock", "/var/crash", "/var/lib/apport/coredump", "/var/lib/systemd/linger"),
+    *("/var/spool/cron", "/tmp/snap-private-tmp"),  # noqa: S108
+)
+#: folders with units that only live until the machine stops
+UNITS = ("/run/systemd/transient", "/run/systemd/system")
+IN_MEMORY = (
+    "tmpfs",
+    "devtmpfs",
+    "hugetlbfs",
+    "overlay",
+    "ramfs",
+)  #: file systems without a device of their own
+#: paths that the system itself writes to
+SYSTEM = "/(boot|etc|proc|run|snap|sys|usr|var)/.*"
 #: paths below SYSTEM that only users write to
 ADDED = (
-    "/(usr/local|var/lib/docker/image/.*/imagedb/content|var/lib/(docker/)?containerd/.*/blobs)/.*"
+    "/(usr/local|var/(local|opt|www)|var/lib/docker/image/.*/imagedb/content"
+    "|var/lib/(docker/)?containerd/.*/blobs)/.*"
 )
 
 
@@ -74,6 +97,14 @@ def wipe_host(epoch: int, key: str) -> None:
     write_json(EPOCH, {"epoch": epoch + 1, "wiped": scope})
 
 
+def record_first_boot() -> None:
+    """Record what a real host is like before its first job, as far as this user may do that."""
+    with contextlib.suppress(Failure, KeyError):  # KeyError: a user without an account
+        host = _this_host()
+        if host.real:
+            first_boot.record(host.run)
+
+
 def _this_host() -> _Host:
     """Return the part of this machine that belongs to the host. Raises Failure if that is not certain."""
     home, account = os.path.realpath(os.path.expanduser("~")), pwd.getpwuid(os.getuid())
@@ -101,13 +132,14 @@ def _wipe_attempts() -> None:
     except Failure:  # keeps files that may belong to others
         return
     for folder in host.scratch:  # keeps staged data
-        _empty(host, folder, ("tpujob", "memory"), "-uid", str(os.getuid()))
+        _empty(host, folder, "-name tpujob -o -name memory", "-uid", str(os.getuid()))
 
 
 def _wipe_all(host: _Host, key: str) -> None:
     """Wipe the host for a job of another owner."""
     if os.path.isdir(CONTAINERS):
         raise Failure("containers have run here, and may have left images and volumes")
+    before = first_boot.read_record(host.run) if host.real else None
     until = time.monotonic() + SHIPPING
     while any(attempt["live"] for attempt in other_attempts()) and time.monotonic() < until:
         time.sleep(0.1)
@@ -115,25 +147,69 @@ def _wipe_all(host: _Host, key: str) -> None:
     for _ in range(2):  # running processes may undo the first round
         _authorize_only(ssh, key)
         if host.real:
-            output_of(["crontab", "-r"], 10)
-        if end_all(lambda: _find_processes(host), GRACE):
+            _remove_starts(host)
+        if end_all(lambda: _find_processes(before), GRACE):
             raise Failure("processes of the last job do not end")
     unmount_all(lambda _: None)
+    if before is not None:
+        for path in first_boot.removable_mounts(before, first_boot.observe(host.run)):
+            host.run(["umount", "--lazy", "--", path])
     # caches, too: uv links files into environments, so an edit there may have changed the cached file
-    _empty(host, ROOT, ("agent-*", "epoch.json", "command.lock"))
-    _empty(host, ssh, ("authorized_keys",))
-    _empty(host, host.home, (".tpujob", ".ssh"))
+    kept = "-name agent-???????? -size -64M -o -name epoch.json -o -name command.lock"
+    _empty(host, ROOT, "-type f ( %s )" % kept)
+    _remove_changed_agents()
+    _empty(host, ssh, "-type f -name authorized_keys")
+    _empty(host, host.home, "-type d ( -name .tpujob -o -name .ssh )")
     for folder in host.scratch:
-        _empty(host, folder, OF_SERVICES)
-    if host.real:
+        _empty(host, folder, _folders_of_services() if host.real else "")
+    if before is not None:
         uid = str(os.getuid())
-        output_of(["ipcrm", "--all"], 10)
-        _empty(host, "/run/user/" + uid, ())
-        for folder in SPOOLS:
-            _empty(host, folder, (), "-uid", uid)
+        host.run(["ipcrm", "--all"])
+        for folder in ("/run/user/" + uid, "/dev/mqueue"):
+            _empty(host, folder)
+        host.run(["find", "/run", "-xdev", "-uid", uid, "!", "-type", "d", "-delete"])
         host.run(["rm", "-f", "--", *glob.glob("/var/log/journal/*/user-%s[.@]*" % uid)])
-        host.run(["find", "/root", "!", "-type", "d", "-cnewer", BOOTED, "-delete"])
+        _remove_newer(host, ["/root", *SPOOLS])
         _check_elsewhere(host)
+        for text in first_boot.differences(before, first_boot.observe(host.run)):
+            raise Failure("the last job may have left more on this host: %.200r" % text)
+
+
+def _remove_starts(host: _Host) -> None:
+    """Remove what would start programs later: crontabs, `at` jobs, timers of `systemd-run`."""
+    _remove_newer(host, SPOOLS)
+    folders = list(filter(os.path.isdir, UNITS))
+    # a slice may be that of this session; scopes end with their processes
+    tests = "-maxdepth 1 -type f -cnewer %s ! -name *.scope ! -name *.slice" % first_boot.RECORD
+    find = ["find", *folders, *tests.split()]
+    names = host.run([*find, "-printf", "%f\\n"]) if folders else b""
+    if names:
+        host.run(["systemctl", "stop", "--", *names.decode().split()])
+        host.run([*find, "-delete"])
+
+
+def _remove_newer(host: _Host, folders: Sequence[str]) -> None:
+    """Delete what is newer in these folders than the first boot. Raises Failure if something stays."""
+    tests = "-xdev -ignore_readdir_race ! -type d -cnewer %s -delete" % first_boot.RECORD
+    for folder in filter(os.path.isdir, folders):
+        if host.run(["find", folder, *tests.split()]) is None:
+            raise Failure("%s could not be emptied" % folder)
+
+
+def _remove_changed_agents() -> None:
+    """Delete agents that are not what their names say (`adapters/ssh/agent_calls.py`)."""
+    for path in glob.glob(os.path.join(glob.escape(ROOT), "agent-*")):
+        with open(path, "rb") as file:
+            digest = hashlib.sha256(file.read()).hexdigest()
+        if os.path.basename(path) != "agent-" + digest[:8]:
+            remove_file(path)
+
+
+def _folders_of_services() -> str:
+    """Return the test of `find` for temporary folders of the system's services."""
+    with open(BOOT, encoding="ascii") as file:
+        boot = file.read().strip().replace("-", "")
+    return "-uid 0 ( -name systemd-private-%s-* -o -name snap-private-tmp )" % boot
 
 
 def _authorize_only(folder: str, key: str) -> None:
@@ -148,11 +224,13 @@ def _authorize_only(folder: str, key: str) -> None:
     os.replace(path + ".new", path)
 
 
-def _find_processes(host: _Host) -> Set[int]:
-    """Return the processes of the host, except this process and its ancestors: those of this user, with sudo or
-    without; on an emulated host those with its variable."""
+def _find_processes(before: Optional[first_boot.Facts]) -> Set[int]:
+    """Return the processes of the host, except this process and its ancestors: on a real host those of this user, and
+    all that are not of the system; on an emulated host (None) those of this user with its variable."""
     marker = b"\0%s=%s\0" % (EMULATED.encode(), os.fsencode(os.environ.get(EMULATED, "")))
     ancestors, table, pid = {0}, process_table(), os.getpid()
+    if before is not None and 1 not in table:
+        raise Failure("the processes of other users cannot be seen on this host")
     while pid not in ancestors:
         ancestors.add(pid)
         pid = int(table[pid][1]) if pid in table else 0
@@ -160,41 +238,44 @@ def _find_processes(host: _Host) -> Set[int]:
     for pid in table.keys() - ancestors:
         with contextlib.suppress(OSError):
             is_ours = os.stat("/proc/%d" % pid).st_uid == os.getuid()
-            if is_ours and (host.real or marker in b"\0" + read_proc(pid, "environ")):
+            if before is None:
+                is_ours = is_ours and marker in b"\0" + read_proc(pid, "environ")
+            elif not is_ours and not int(table[pid][6]) & KERNEL_THREAD:
+                start, cgroup = table[pid][19].decode(), read_proc(pid, "cgroup").decode()
+                is_ours = not first_boot.is_of_system(pid, start, command_of(pid), cgroup, before)
+            if is_ours:
                 pids.add(pid)
-    if host.real:
-        command = "grep -lsz '^SUDO_UID=%d$' /proc/[0-9]*/environ" % os.getuid()
-        listing = output_of(sudo(["sh", "-c", command]), 10) or b""
-        with_sudo = {int(pid) for pid in re.findall(rb"/proc/(\d+)/", listing)}
-        pids |= with_sudo & process_table().keys() - ancestors
     return pids
 
 
-def _empty(host: _Host, folder: str, keep: Sequence[str], *tests: str) -> None:
-    """Delete the content of a folder, except names that match the patterns `keep`, and files that fail the `tests` of
-    `find`. Raises Failure if something stays."""
+def _empty(host: _Host, folder: str, keep: str = "", *tests: str) -> None:
+    """Delete the content of a folder, except what passes the tests `keep` of `find`, or fails `tests`. Raises Failure
+    if something stays."""
     if os.path.islink(folder):
         raise Failure("%s is a link" % folder)
     if any(path.startswith(os.path.realpath(folder) + os.sep) for path in mounted()):
         raise Failure("something is mounted in %s" % folder)
     if os.path.isdir(folder):
         find = ["find", folder, "-ignore_readdir_race", "-mindepth", "1", "-maxdepth", "1", *tests]
-        find += [word for name in keep for word in ("!", "-name", name)]
+        if keep:
+            find += ["!", "(", *keep.split(), ")"]
         host.run([*find, "-exec", "rm", "-rf", "--one-file-system", "--", "{}", "+"])
         if host.run([*find, "-print", "-quit"]) != b"":
             raise Failure("%s could not be emptied" % folder)
 
 
 def _check_elsewhere(host: _Host) -> None:
-    """Raise Failure for leftovers that a wipe cannot delete: a mount, or a file newer than the machine that belongs to
-    this user or lies outside the system's paths."""
-    for path in mounted():
-        if path != "/" and not re.fullmatch(SYSTEM, path + "/"):
-            raise Failure("%s is mounted" % path)
-    find = ["find", "/", "-xdev", "-ignore_readdir_race", "-regextype", "posix-extended"]
+    """Raise Failure for leftovers that a wipe cannot delete: a file newer than the first boot that belongs to this user
+    or lies outside the system's paths."""
+    disks = [
+        path
+        for path, (device, kind) in mounted().items()
+        if kind in IN_MEMORY or (device.startswith("/dev/") and kind != "squashfs")
+    ]
+    find = ["find", "/", *disks, "-xdev", "-ignore_readdir_race", "-regextype", "posix-extended"]
     for path in (host.home, "/run", *host.scratch):
-        find += ["-path", path, "-prune", "-o"]
-    tests = "-cnewer %s ( -uid %d -o ! -type d -size +0 ( ! -regex %s -o -regex %s ) ) -print -quit"
-    leftover = host.run([*find, *(tests % (BOOTED, os.getuid(), SYSTEM, ADDED)).split()])
+        find += ["(", "-path", path, "-o", "-path", path + "/*", ")", "-prune", "-o"]
+    tests = "-cnewer %s ( -uid %d -o -type f -size +0 ( ! -regex %s -o -regex %s ) ) -print -quit"
+    leftover = host.run([*find, *(tests % (first_boot.RECORD, os.getuid(), SYSTEM, ADDED)).split()])
     if leftover != b"":
         raise Failure("the last job may have left more on this host: %.200r" % leftover)

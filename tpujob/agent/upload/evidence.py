@@ -38,9 +38,7 @@ class Kind(IntEnum):
     """What an error near the end of a program says of its reason: of several, the last of the highest kind counts."""
 
     LAUNCHER = 0  #: a launcher reports how its child ended, whose own error says more
-    ASIDE = (
-        1  #: of a thread or at exit, where an error ends no program; or named without a traceback
-    )
+    ASIDE = 1  #: of a thread or at exit, which ends no program; or named without a traceback
     FAULT = 2  #: the interpreter died, often while it reported another error
     NATIVE = 3  #: a library ended the process
     PEER = 4  #: a traceback that the loss of another process or host may have caused
@@ -71,17 +69,16 @@ _FATAL = re.compile(
 _BAR = r"^(?:.*?(?=\bF\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \S+: F ))?"
 _NOT_FOUND = re.compile(r"\S*(?:ba|da|z)?sh: .*: (?:command )?not found")
 _BARE = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt)(?:: |$)")
-#: errors of a launcher about its child, whose own error says more
 _LAUNCHER = re.compile(
     r"ChildFailedError|ProcessExitedException|CalledProcessError|SpawnException|SignalException"
     r"|SimplifiedTraceback|JaxStackTraceBeforeTransformation|^SystemExit|^KeyboardInterrupt"
 )
-_SIGNAL = re.compile(r"^\s+traceback\s*: Signal \d+")
+_SIGNAL = re.compile(r"^\s+traceback\s*: (?=Signal \d)")
+_LABEL = f"(?:{_SIGNAL.pattern})?"
 #: what Python prints before the traceback of an error that does not end the program
 _ASIDE = re.compile(
     r"^(?:Exception ignored in|Error in atexit|--- Logging error|Exception in thread|Task exception was never)"
 )
-#: errors that the loss of another process or host may have caused
 _PEER = re.compile(
     r"[Cc]onnection (?:reset|closed|refused)|[Ss]ocket closed|[Bb]roken pipe|heartbeat|UNAVAILABLE"
     r"|DEADLINE_EXCEEDED|[Bb]arrier|coordination|timed? ?out"
@@ -116,26 +113,23 @@ def pick_lines(
     if error and chosen[error.name].at < stepped - MOMENT:
         error = None
     parts = _parts(lines, error) if error else {}
-    inside = _own_lines(lines, error) if error else []
-    plain = [i for i in range(len(lines)) if i not in {*inside, *parts} and lines[i].strip()]
+    prefix = re.compile(error.prefix if error else "")
+    plain = [i for i, line in enumerate(lines) if i not in parts and line.strip()]
     words = plain[-LAST_WORDS:]
     before = [i for i in plain if error and i < error.first][-BEFORE:]
-    named = sorted(parts, key=lambda i: (parts[i] == "frame", -i if parts[i] == "frame" else i))
+    frames = [i for i in parts if parts[i] == "frame"]
+    named = [*sorted(i for i in parts if parts[i] not in ("", "frame")), *frames[::-1]]
     later = {i: len(plain) - n - 1 for n, i in enumerate(plain)}
     picked: Dict[int, Dict[str, object]] = {}
     room, least = MAX_EVIDENCE - 64, MORE + 4
     for i in [*named[:least], *words[:-4:-1], *named[least:], *words[::-1], *before[::-1]]:
-        went_on = i not in parts and any(steps[i + 1 :])
-        went_on = went_on or chosen[i].at < stepped - MOMENT
-        entry = _entry(lines[i], round(ago[i], 1), later.get(i, 0), went_on, parts.get(i, ""))
+        text = prefix.sub("", lines[i], count=1) if i in parts else lines[i]
+        went_on = (i not in parts and any(steps[i + 1 :])) or chosen[i].at < stepped - MOMENT
+        entry = _entry(text, round(ago[i], 1), later.get(i, 0), went_on, parts.get(i, ""))
         size = len(json.dumps(entry)) + 1
         if i not in picked and size <= room:
             picked[i] = entry
             room -= size
-    if error and error.prefix:
-        strip = re.compile(error.prefix)
-        for i in picked.keys() & parts.keys():
-            picked[i]["text"] = strip.sub("", lines[i], count=1)
     return _encode([picked[i] for i in sorted(picked)])
 
 
@@ -186,19 +180,14 @@ def _is_step(line: str) -> bool:
 
 
 def _parts(lines: Sequence[str], error: Error) -> Dict[int, str]:
-    """Return what each line of the error is: a `frame`, the `error` that is named, `more` of its message, the `cause`
-    from which it was raised."""
-    own = _own_lines(lines, error)
-    frames = [i for i in own if i < error.name][-FRAMES:]
-    more = [i for i in own if i > error.name][:MORE]
-    parts = {**dict.fromkeys(frames, "frame"), error.name: "error", **dict.fromkeys(more, "more")}
-    return {**parts, **dict.fromkeys(error.causes, "cause")}
-
-
-def _own_lines(lines: Sequence[str], error: Error) -> List[int]:
-    """Return the lines of the error's process between its first and its last."""
+    """Return what each line of the error is: a `frame`, the `error` that is named, `more` of its message, a `cause` it
+    was raised from; empty: one of too many."""
     prefix = re.compile(error.prefix)
-    return [i for i in range(error.first, error.last + 1) if prefix.match(lines[i])]
+    own = [i for i in range(error.first, error.last + 1) if prefix.match(lines[i])]
+    parts = dict.fromkeys(own, "")
+    parts.update(dict.fromkeys([i for i in own if i < error.name][-FRAMES:], "frame"))
+    parts.update(dict.fromkeys([i for i in own if i > error.name][:MORE], "more"))
+    return {**parts, error.name: "error", **dict.fromkeys(error.causes, "cause")}
 
 
 def _entry(
@@ -245,18 +234,10 @@ def _errors(lines: Sequence[str]) -> Iterator[Error]:
 
 
 def _went_on(lines: Sequence[str], steps: Sequence[bool], error: Error) -> bool:
-    """Return whether the program made steps after the error."""
-    allowed = STEPPED if error.kind > Kind.ASIDE else 1
-    later = sum(steps[error.last + 1 :])
-    return later >= allowed and not _by_another(lines, steps, error)
-
-
-def _by_another(lines: Sequence[str], steps: Sequence[bool], error: Error) -> bool:
-    """Return whether the steps after an error are those of other processes."""
-    if not error.prefix:
-        return False
+    """Return whether the process of the error made steps after it."""
     own, after = re.compile(error.prefix), range(error.last + 1, len(lines))
-    return not any(steps[k] and own.match(lines[k]) for k in after)
+    later = sum(steps[k] and own.match(lines[k]) is not None for k in after)
+    return later >= (STEPPED if error.kind > Kind.ASIDE else 1)
 
 
 def _error_at(lines: Sequence[str], i: int) -> Optional[Error]:
@@ -283,26 +264,26 @@ def _traceback(lines: Sequence[str], i: int) -> Optional[Error]:
     header = lines[i].find(_HEADER)
     prefix = _prefix(lines, i, lines[i][: max(0, header)])
     own = re.compile(prefix)
-    depth, name = -1, i
+    depth, name, text = -1, -1, ""
     notebook = re.match(r"([A-Z]\w+) {4}", lines[i])  # IPython names the class in the header, too
     for k in range(i + 1, len(lines)):
-        if notebook and not lines[k].startswith(notebook[1] + ":"):
-            continue
-        if not own.match(lines[k]):
+        if not own.match(lines[k]) or (notebook and not lines[k].startswith(notebook[1] + ":")):
             continue
         text = own.sub("", lines[k], count=1)
         indent = len(text) - len(text.lstrip())
-        if not text.strip():
-            continue
         if _HEADER in text:
             break
-        name = k
+        if not text.strip():
+            continue
         if depth < 0 and text.startswith('File "', indent):
             depth = indent
         elif indent < depth or (depth < 0 and not indent):
+            name = k
             if not _RAY.search(text):
                 break
             depth = -1  # the frames of the remote error follow
+    if name < 0:
+        return None
     text = own.sub("", lines[name], count=1).strip()
     if "ChildFailedError" in text:
         return _child_report(lines, i, name)
@@ -315,14 +296,14 @@ def _traceback(lines: Sequence[str], i: int) -> Optional[Error]:
 
 
 def _child_report(lines: Sequence[str], first: int, name: int) -> Error:
-    """Return the error of torchrun about a child: its report is between two rules. A signal says more than its name;
-    a traceback in it is an error by itself."""
+    """Return the error of torchrun about a child, whose report is between two rules: the signal that ended the child
+    says more than the name of the error. A traceback in the report is an error by itself."""
     rules = [k for k in range(name, min(name + BOX, len(lines))) if lines[k].startswith("=" * 10)]
     report = range(name, rules[1] + 1 if len(rules) > 1 else name + 1)
     if any(_HEADER in lines[k] for k in report):
         report = range(name, name + 1)
-    signals = [k for k in report if _SIGNAL.search(lines[k])]
-    return Error(first, max([name, *signals]), report[-1], Kind.LAUNCHER, "")
+    signals = [k for k in report if _SIGNAL.match(lines[k])]
+    return Error(first, max([name, *signals]), report[-1], Kind.LAUNCHER, _LABEL)
 
 
 def _boxed(lines: Sequence[str], i: int) -> Error:
@@ -346,9 +327,9 @@ def _message_end(lines: Sequence[str], name: int, prefix: str) -> int:
     """Return the last line of the message of the error that line `name` names."""
     own, end, count = re.compile(prefix), name, 0
     for k in range(name + 1, len(lines)):
-        if prefix and not own.match(lines[k]):
+        if not own.match(lines[k]):
             continue
-        text = own.sub("", lines[k], count=1) if prefix else lines[k]
+        text = own.sub("", lines[k], count=1)
         if _HEADER in text or _NEXT.match(text) or _is_step(text) or count == MORE:
             break
         if text.strip():

@@ -156,10 +156,38 @@ _LEAKS = (
 
 def members_table(members: Sequence[MemberView], columns: int, *, color: bool = False) -> str:
     """Return a line for each member, in the order given."""
-    if not members:
-        return NO_MEMBERS
-    rows = [(clean(m["name"]), m["role"], clean(m["id"]) or "not seen yet") for m in members]
-    return table(_MEMBERS, rows, columns, color=color)
+    rows = [
+        (clean(m["name"]), m["role"], clean(m["id"]) or "not seen yet")
+        for m in members
+        if m["role"]
+    ]
+    texts = [f"{clean(m['name'])} has left, and {_owned(m)}" for m in members if "jobs" in m]
+    texts += [
+        f"{clean(m['name'])} is no member, but is named in {', '.join(m['named'])}."
+        for m in members
+        if "named" in m
+    ]
+    head = table(_MEMBERS, rows, columns, color=color) if rows else NO_MEMBERS
+    return "\n".join([head, *(line for text in texts for line in wrap(text, columns))])
+
+
+def removed_text(member: MemberView, to: str = "") -> str:
+    """Return who is refused now, and what they still own."""
+    name = clean(member["name"])
+    if to:
+        return f"{name} is refused from now on. What was theirs is {clean(to)}'s now."
+    rest = f", and {_owned(member)}" if member.get("jobs") or member.get("secrets") else "."
+    return f"{name} is refused from now on{rest}"
+
+
+def _owned(member: MemberView) -> str:
+    """Return what a member who has left owns, and how it gets another owner."""
+    name, jobs, active = clean(member["name"]), member.get("jobs", 0), member.get("active", 0)
+    going = f" ({active} of them active, which continue)" if active else ""
+    return (
+        f"owns {many(jobs, 'job')}{going} and {many(member.get('secrets', 0), 'secret')}: `tpujob list --user {name}`. "
+        f"`tpujob members remove {name} --to NAME` gives them to another member."
+    )
 
 
 def hosts_table(machines: Sequence[SuspectView], columns: int, *, color: bool = False) -> str:
@@ -305,14 +333,22 @@ def add(
     """Add a member, or change their role."""
     member = connect().give_role(name, role)
     say_json(member) if as_json else say(_role_text(member["name"], member["role"]))
+    _note_warnings(member)
 
 
 @members.command()
-def remove(name: Name) -> None:
-    """Remove a member; their jobs continue."""
-    connect().remove_member(name)
-    command = f"tpujob list --user {clean(name)}"
-    say(f"{clean(name)} is refused from now on. Their jobs continue: `{command}`.")
+def remove(
+    name: Name,
+    to: Annotated[str, option("NAME", "The member who gets their jobs and secrets.")] = "",
+    secrets: Annotated[bool, flag("Remove their secrets.", "--secrets")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove a member; their jobs continue.
+
+    Both options also work later, on a member who has left."""
+    member = connect().remove_member(name, to=to, secrets=secrets)
+    say_json(member) if as_json else say(removed_text(member, to))
+    _note_warnings(member)
 
 
 @members.command()
@@ -326,11 +362,16 @@ def apply(file: Annotated[Path, argument("FILE", "A line `NAME: ROLE` per member
     current = {member["name"]: member["role"] for member in api.members()}
     changed, removed = differences(current, desired)
     for name, role in changed.items():
-        api.give_role(name, role)
+        member = api.give_role(name, role)
         say(_role_text(name, role))
+        _note_warnings(member)
     for name in removed:
-        api.remove_member(name)
-        say(f"{clean(name)} is refused from now on.")
+        say(removed_text(api.remove_member(name)))
+
+
+def _note_warnings(member: MemberView) -> None:
+    for text in member.get("warnings", ()):
+        note(f"warning: {clean(text)}")
 
 
 def _role_text(name: str, role: str) -> str:

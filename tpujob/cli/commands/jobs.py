@@ -30,7 +30,7 @@ from tpujob.cli.output import Screen, get_screen, note, say, say_json, say_json_
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import next_commands, steered_text, stop_question
 from tpujob.cli.render.job_page import job_page
-from tpujob.cli.render.listing import OF_GROUP, chosen_columns, list_page
+from tpujob.cli.render.listing import OF_GROUP, chosen_columns, first_hints, list_page
 from tpujob.domain.text import listed
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.wiring.retrying import RetryingClient
@@ -84,7 +84,10 @@ def list_jobs(
 
     def text_of(page: JobPage, screen: Screen) -> str:
         now = time.time()
-        return list_page(page, request, screen.columns, now, color=screen.color, chosen=chosen)
+        hints = _first_hints() if not page["total"] else []
+        return list_page(
+            page, request, screen.columns, now, color=screen.color, chosen=chosen, hints=hints
+        )
 
     def facts(page: JobPage) -> object:
         keys = ("id", "state", "step", "host0_ip", "zone")  # without ages
@@ -96,6 +99,11 @@ def list_jobs(
         watch_table(lambda api: api.list(request), text_of, facts, as_json=as_json)
     page = connect().list(request)
     say_json(page["rows"]) if as_json else say(text_of(page, get_screen()))
+
+
+def _first_hints() -> list[str]:
+    submits = connect().whoami()["role"] in ("submitter", "admin")
+    return first_hints(submits=submits, local=current_settings().local)
 
 
 def _list_request(options: dict[str, Any]) -> ListAsked:

@@ -113,7 +113,7 @@ def steered_text(job: JobView, columns: int, now: float, *, color: bool = False)
     title = f"Job {clean(job['id'])} ({clean(job['name'])}): {state}"
     facts = [
         ("Now", words.reason(job)),
-        ("Trouble", words.trouble(job)),
+        ("Trouble", words.trouble(job, now)),
         ("Next", words.what_next(job, now)),
     ]
     lines = [line for label, text in facts for line in labelled(label, text, columns, color)]

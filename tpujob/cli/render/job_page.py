@@ -49,7 +49,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
     return [
         ("Now", words.reason(job)),
         ("Warning", words.loss_warning(job)),
-        ("Trouble", words.trouble(job)),
+        ("Trouble", words.trouble(job, now)),
         ("Warning", "; ".join(job.get("warnings", ()))),
         ("Ignored", words.ignored(job)),
         ("Upcoming", words.maintenance(job, now)),
@@ -218,7 +218,7 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Answer", capacity["said"] if (capacity := job.get("capacity")) else ""),
         ("Swap", words.condemned(job)),
         ("Warning", words.loss_warning(job)),
-        ("Trouble", words.trouble(job)),
+        ("Trouble", words.trouble(job, now)),
         ("Warning", "; ".join(job.get("warnings", ()))),
         ("Upcoming", words.maintenance(job, now)),
     ]

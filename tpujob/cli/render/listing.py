@@ -16,11 +16,9 @@ from tpujob.errors import BadRequest
 if TYPE_CHECKING:
     from tpujob.api import JobPage, JobRow, ListAsked
 
-NO_JOBS = """\
-No jobs. Make the first one:
-  tpujob create configs/quickstart.yaml
-See one run from start to end, preemption included:
-  tpujob demo"""
+#: a command for a first job that needs no file
+FIRST = "tpujob run --type v4-8 -- echo hello"
+DEMO = "See one run from start to end, preemption included:\n  tpujob demo"
 
 UNCUT = 100  #: a floor that no name exceeds, so that the name is cut last
 
@@ -77,10 +75,11 @@ def list_page(
     *,
     color: bool = False,
     chosen: Sequence[str] = (),
+    hints: Sequence[str] = (),
 ) -> str:
-    """Return the page of `tpujob list`: the table, or the meaning of an empty list and how to make a first job; at last
+    """Return the page of `tpujob list`: the table, or the meaning of an empty list and `hints` for a first job; at last
     the jobs that cannot be shown."""
-    shown = _list_table(page, request, columns, now, color=color, chosen=chosen)
+    shown = _list_table(page, request, columns, now, color=color, chosen=chosen, hints=hints)
     unclear = unreadable(page["unreadable"])
     return "\n".join([shown, *(wrap(f"warning: {unclear}", columns) if unclear else [])])
 
@@ -93,6 +92,7 @@ def _list_table(
     *,
     color: bool,
     chosen: Sequence[str],
+    hints: Sequence[str],
 ) -> str:
     if page["rows"] and chosen:
         cells = _cells(page["rows"], chosen, now)
@@ -105,8 +105,14 @@ def _list_table(
     whose = f" of {user}" if user else ""
     option = f" --user {user}" if user else ""
     if not any(page["states"].values()):
-        return f"There is no job{whose}." if user else NO_JOBS
+        return f"There is no job{whose}." if user else "\n".join(["No jobs.", *hints])
     return f"No job{whose} is active or ended within the last day. `tpujob list --all{option}` shows older ones."
+
+
+def first_hints(*, submits: bool, local: bool) -> list[str]:
+    """Return how to make a first job, for a user who may, and on the local stack how to see one."""
+    first = [f"Make the first one:\n  {FIRST}"] if submits else []
+    return [*first, DEMO] if submits and local else first
 
 
 def job_table(rows: Sequence[JobRow], columns: int, now: float, *, color: bool = False) -> str:

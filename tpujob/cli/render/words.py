@@ -99,9 +99,12 @@ def what_next(job: JobView, now: float) -> str:
     return f"in {span(due - now)}, at {clock(step['at'])}: {text}"
 
 
-def trouble(job: JobView) -> str:
-    """Say what is failing now, and since when; empty: nothing."""
-    since = f", since {clock(job['trouble_since'])}" if job["trouble_since"] else ""
+def trouble(job: JobView, now: float) -> str:
+    """Say what is failing now, for how long and since when; empty: nothing."""
+    began = seconds(job["trouble_since"])
+    since = (
+        "" if began is None else f", for {span(now - began)}, since {clock(job['trouble_since'])}"
+    )
     return f"{job['trouble']}{since}; retrying" if job["trouble"] else ""
 
 

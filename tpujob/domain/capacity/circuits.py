@@ -246,7 +246,9 @@ def describe_wait(current: Wait, now: float) -> str:
     """Return one line: how often it was refused, where, since when, when it is asked for again and where else first."""
     last = current.refused
     kind = "stockout" if last.refused is Cause.STOCKOUT else "quota refusal"
-    since = datetime.fromtimestamp(current.since, UTC).strftime("%H:%M")
+    long_ago = now - current.since > 86_400
+    clock = "%Y-%m-%d %H:%M" if long_ago else "%H:%M"
+    since = datetime.fromtimestamp(current.since, UTC).strftime(clock)
     text = f"{ordinal(current.times)} {kind} in {last.zone} since {since} UTC"
     if current.asking:
         return f"{text}; asking in {current.asking} now"

@@ -142,66 +142,61 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|(?i:(?:vfio|accel\d|iommu|tpu).*Device or resource busy)",
     ),
     _sign(Cause.TPU_BUSY, Reach.ERROR, _TPU_OF_OTHERS, r"libtpu\.so (?:is )?already in used?\b"),
-    _sign(Cause.OOM_HOST, Reach.WORDS, _HOST_MEMORY, r"RESOURCE_EXHAUSTED.*(?i:host memory|pinned_host)"),
+    _sign(Cause.OOM_HOST, Reach.WORDS, _HOST_MEMORY, r"(?i:exhausted.*(?:host memory|pinned_host|allocator cpu))"),
     _sign(
         Cause.OOM_HBM, Reach.WORDS, _HBM,
-        r"memory space (?:hbm|vmem|smem)|Exceeded hbm capacity|Error allocating device buffer"
-        r"|(?i:RESOURCE_?\s?EXHAUSTED).*(?i:hbm|out of memory|(?:attempting|failed) to (?:allocate|reserve)"
-        r"|trying to allocate|device memory|allocating tensor)|That was not possible\. There are \S+ free",
+        r"memory space (?:hbm|vmem|smem)|Exceeded hbm capacity|That was not possible\. There are \S+ free"
+        r"|^(?!.*(?i:quota)).*(?i:RESOURCE_?\s?EXHAUSTED.*(?:\bhbm|memory|allocat|to reserve))",
     ),
     _sign(
         Cause.OOM_HOST, Reach.WORDS, _HOST_MEMORY,
         r"(?:^|[.\s])_?(?:Array|Arrow)?MemoryError(?::|\s*$)|std::bad_alloc|Cannot allocate memory"
         r"|can't allocate memory|(?i:out of memory: Killed process)|DataLoader worker .*killed by signal: Killed"
         r"|(?i:out of shared memory)|memory allocation of \d+ bytes failed|^Unable to allocate [\d.]+ [GTM]iB"
-        r"|OOMKilled|node running low on memory",
+        r"|OOMKilled",
     ),
     _sign(
         Cause.OOM_HOST, Reach.ERROR, _HOST_MEMORY,
-        r"^(?!.*(?i:cuda|gpu|device|hbm|resource)).*(?i:(?:out of|not enough|insufficient) memory)",
+        r"^(?!.*(?i:cuda|gpu|device|hbm|resource)).*(?i:(?:out ?of|not enough|insufficient) ?memory)",
     ),
     _sign(
         Cause.PERMISSION, Reach.WORDS, _NO_PERMISSION,
-        r"^(?!.*(?i:rate.?limit|quota.?exceeded)).*(?:does not have \S+\.\S+\.\S+ (?:access|permission)"
-        r"|(?i:permission_?\s?denied|access_?\s?(?:is )?denied)"
-        r"|denied (?:on|for) resource|not have permission|gated repo|GatedRepo"
-        r"|Access to (?:model|dataset) \S+ is restricted"
-        r"|\b40[13] (?:Client Error|Forbidden|Unauthorized|GET|POST|PUT|DELETE|PATCH)\b|code:? 40[13]\b"
-        r"|(?:Default|No)Credentials|[Uu]nable to locate credentials|invalid_grant|\bPermissionError: "
-        r"|(?i:unauthenticated|unauthorized|not authorized|authentication failed)"
-        r"|(?i:insufficient (?:authentication )?(?:scope|perm))"
-        r"|(?i:api[_ ]key not|requires? an? api[_ ]key|invalid api[_ ]key|token is required|could not read username))",
+        r"^(?!.*(?i:rate.?limit|quota.?exceeded|open the log)).*(?:"
+        r"not have (?:\S+\.\S+\.\S+ |the )?(?:access|permission)"
+        r"|(?i:permission_?\s?denied|access_?\s?(?:is )?denied|denied (?:on|for) resource)"
+        r"|gated repo|GatedRepo|invalid_grant|\bPermissionError: |Credentials?Error\b"
+        r"|\b40[13]\b(?:.{0,60}\bForbidden|:? (?:Client Error|Unauthorized|GET|POST|PUT|DELETE|PATCH)\b)"
+        r"|(?i:(?:code|status|error)\W{1,2}40[13]\b)|, 40[13]$|error occurred \(\w*(?:Access|Token|Signature)"
+        r"|google\.auth\.exceptions\.(?!Transport)\w+|(?i:unable to locate credentials|could not read username"
+        r"|unauthenticated|unauthorized|not authorized|authentication failed|token is required"
+        r"|insufficient (?:authentication )?(?:scope|perm)|api[_ ]key not|requires? an? api[_ ]key"
+        r"|(?:invalid|bad) (?:api[_ ]key|(?:user|access) token|\w* ?credentials)))",
     ),
     _sign(
         Cause.SETUP, Reach.WORDS, "there is no `python` where it runs: Ubuntu has only `python3`; use that",
         r"^\S+(?: line \d+:| \d+:)? python: (?:command )?not found$|env: ‘?python’?: No such file",
     ),
+    _sign(Cause.SETUP, Reach.WORDS, _NOT_INSTALLED, r": (?:command )?not found$|^\S*env: .*: No such file", 127),
     _sign(
         Cause.SETUP, Reach.WORDS, _NOT_INSTALLED,
-        r": (?:command )?not found$|^\S*env: .*: No such file", code=127,
-    ),
-    _sign(
-        Cause.SETUP, Reach.WORDS, _NOT_INSTALLED,
-        r"^(?:\S+: )?(?:ModuleNotFoundError: )?No module named |PackageNotFoundError|DistributionNotFound"
-        r"|^ImportError:(?!.*circular import)|cannot open shared object file|version `GLIBC\S+ not found"
+        r"^(?:\S+: )?(?:ModuleNotFoundError: )?No module named |Packages?NotFoundError|DistributionNotFound"
+        r"|^ImportError:(?!.*circular import)|cannot open shared object file|undefined symbol"
+        r"|(?:version `\S+' not found|not available in this library)"
         r"|No matching distribution found|ResolutionImpossible|No solution found when resolving"
         r"|[Ff]ailed (?:to build|building wheel)|subprocess-exited-with-error|requires a different Python"
-        r"|^Command not found: |jaxlib version .*(?:incompatible|too old)|may indicate binary incompatibility"
-        r"|PackagesNotFoundError|EnvironmentNameNotFound|^Conda\w*Error|VersionConflict"
+        r"|^Command not found: |may indicate binary incompatibility|Check installed software versions"
+        r"|(?:jax(?:lib)?|libtpu) version .*(?:incompatible|too old)"
+        r"|(?:requires?|needs?) .{0,40}[<>=~]= ?(?:[1-9]\d*\.\d|\d+\.\d+\.\d)"
+        r"|EnvironmentNameNotFound|^Conda\w*Error|VersionConflict"
         r"|manifest unknown|Cannot connect to the Docker daemon|^E: Unable to locate package",
     ),
-    _sign(
-        Cause.SETUP, Reach.MESSAGE, _NOT_INSTALLED,
-        r"(?i:(?:is|are) not installed|not found in your environment|pip install )",
-    ),
+    _sign(Cause.SETUP, Reach.MESSAGE, _NOT_INSTALLED, r"(?i:not installed|not found in your env|pip install )"),
     _sign(
         Cause.BAD_HOST, Reach.ERROR, _NO_TPU,
-        r"(?:TPU initialization failed|Failed to initialize TPU system)(?!.*(?:INVALID_ARGUMENT|topology|version))",
+        r"(?:TPU initialization failed|Failed to initialize TPU system)"
+        r"(?!.*(?i:invalid|topology|version|metadata|grpc|slice.?builder|unavailable|deadline|workers?\b|connect))",
     ),
-    _sign(
-        Cause.BAD_HOST, Reach.ERROR, "the memory of a TPU is broken",
-        r"(?i:uncorrectable (?:ECC|memory) error)",
-    ),
+    _sign(Cause.BAD_HOST, Reach.ERROR, "the memory of a TPU is broken", r"(?i:uncorrectable (?:ECC|memory) error)"),
     _sign(Cause.CRASH, Reach.WORDS, _DISK, r"No space left on device|Disk quota exceeded"),
     _sign(
         Cause.NONFINITE, Reach.NEAR, _NOT_FINITE,
@@ -212,28 +207,32 @@ SIGNS: tuple[ErrorPattern, ...] = (
     _sign(
         Cause.NONFINITE, Reach.MESSAGE, _NOT_FINITE,
         r"FloatingPointError: (?:invalid value|Minimum loss scale)|NanLoss|Tensor had (?:NaN|Inf)"
-        r"|(?i:\b(?:loss|grad\w*|norm|activations?|params?|parameters?|weights?|logits|tree)\b.{0,60}"
-        r"\b(?:nans?|infs?|infinite|not finite|non-?finite)\b)|found invalid values: .*\bnan\b"
-        r"|(?i:\b(?:nans?|non-?finite|not finite|infinite)\b.{0,40}\b(?:loss|grad\w*|weights|logits|at step"
+        r"|(?:Nan|Infinity) in summary histogram"
+        r"|(?i:\b(?:loss\w*|grad\w*|norm|activations?|tensor|params?|parameters?|weights?|logits|tree)\b.{0,60}"
+        r"\b(?:nans?|infs?|infinite|not finite|non-?finite)\b)|found invalid values: .*\bnan\b|^tensor\(\[+nan\b"
+        r"|(?i:\b(?:nans?|non-?finite|not finite|infinite)\b.{0,40}\b(?:loss|grad\w*|weights|logits|stop\w*|at step"
         r"|generated|encountered|detected|values? in its \S+ output))",
     ),
     _sign(
         Cause.HANG, Reach.WORDS, _WAITED,
         r"^(?!.*(?i:heartbeat))(?=.*(?i:timed? ?out|timeout|deadline.exceeded)).*(?i:barrier|rendezvous|coordination"
-        r"|collective|waiting \d+ms|for clients|\b(?:ranks?|peers?)\b|all (?:hosts|processes|workers)|dataloader"
-        r"|c10d|nccl|connect\(\))|RendezvousTimeoutError|detects a hang|wait timeout after \d+ms",
+        r"|collective|waiting \d+ms|\b(?:ranks?|peers?)\b|all (?:hosts|processes|workers)|dataloader"
+        r"|c10d|nccl|connect\(\)|torch\.distributed|(?:xla|jax)RuntimeError: DEADLINE_EXCEEDED)"
+        r"|detects a hang|wait timeout after \d+ms",
     ),
     _sign(
         Cause.BAD_SPEC, Reach.WORDS, _USAGE,
-        r"^(?!\S+:\d+:)\S.{0,80}: error: |^error: .*(?i:argument|option|required|parser key|invalid)"
-        r"|No such (?:option|command)\b|Missing (?:option|argument|parameter)\b"
-        r"|Invalid value for|[Uu]nexpected extra argument|Unrecognized (?:option|argument)|Required option",
+        r"^\s*(?i:usage): |^(?!\S+:\d+:)\S.{0,80}: error: |^error: Parser key "
+        r"|(?i:\b(?:no such|missing|unrecognized|unexpected|invalid|required)\b.{0,30}"
+        r"\b(?:options?|arguments?|commands?|parameters?|flags?|value for)\b)",
         code=2,
     ),
     _sign(
         Cause.BAD_SPEC, Reach.WORDS, _USAGE,
         r"^FATAL Flags parsing error|^ERROR: (?:Could not consume arg|The function received no value)"
-        r"|^Could not (?:override|append to config)|^In '.*': Could not find |not used by the HfArgumentParser",
+        r"|^Could not (?:override|append to config)|^In '.*': Could not find |not used by the HfArgumentParser"
+        r"|^(?:absl\.flags\.\S*\.(?!Unparsed|Duplicate)|click\.exceptions\.|argparse\.|draccus\.\S*\."
+        r"|hydra\.errors\.(?!Instantiation))\w+: |(?:passed|given) (?:at|on) the command.line",
     ),
 )  # fmt: skip
 
@@ -243,6 +242,10 @@ _OF_WORKER = re.compile(
     r"exited unexpectedly|abruptly|BrokenProcessPool|Broken ?Pipe|EOFError|Connection(?:Reset|Refused|Aborted)Error"
     r"|SIGKILL|signal 9|exitcode ?: ?-9|ChildFailedError|terminated with (?:signal|exit code)|Killed|died with"
 )
+
+#: errors of a launcher about its child: the lines before them are the child's, and may have its exit code
+_LAUNCHER = re.compile(r"ChildFailedError|CalledProcessError|ProcessExitedException|^Signal \d")
+_CHILD_CODE = re.compile(r"(?:exitcode|exit (?:code|status))[\s:]{1,4}(\d+)")
 
 #: what a process prints when another one, or another host, is gone
 ECHO = re.compile(
@@ -274,11 +277,15 @@ def sign_of(report: HostReport) -> tuple[ErrorPattern, list[str]] | None:
     whole = [*own, *(x.text.strip() for x in lines if x.part == "more")]
     if report.kernel_kills and (not error or any(_OF_WORKER.search(text) for text in whole)):
         return KILLED, [error] if error else []
+    codes = {code_of(report)}
+    if _LAUNCHER.search(error):
+        codes.update(int(code) for x in (error, *near) for code in _CHILD_CODE.findall(x))
+        error = ""
     beside = [x for x in near if SIGNS[0].pattern.search(x)] if _OF_TPU.search(error) else []
     for sign in SIGNS:
         if sign.words == _NO_TPU and report.progress.step is not None:
             continue  # it did come up
-        if sign.code is not None and (error or sign.code != code_of(report)):
+        if sign.code is not None and (error or sign.code not in codes):
             continue
         texts = list(own if sign.reach is Reach.ERROR else whole)
         if sign.cause in _COSTLY:

@@ -203,7 +203,7 @@ def _explain(ordered: Sequence[HostReport]) -> End:
             code = ending(code_of(report))
             message, detail = f"host {report.host}: {sign.words} ({code})", ""
             if lines:  # the line names what is missing, or how much memory
-                line = lines[-1 if sign.cause is Cause.PERMISSION else 0]
+                line = lines[-1 if sign.cause in (Cause.PERMISSION, Cause.BAD_SPEC) else 0]
                 detail = f"{shorten(line)}; {sign.words} (host {report.host}: {code})"
             proof = proofs(report, lines, ordered)
             return End(Outcome.FAILED, sign.cause, report.host, message, proof, detail=detail)

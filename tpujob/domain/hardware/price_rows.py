@@ -121,7 +121,6 @@ ITEMS: Mapping[str, Item] = MappingProxyType(
         "firestore writes": Item("document", 100_000, where="location"),
         "firestore deletes": Item("document", 100_000, where="location"),
         "scheduler": Item("job-month"),
-        "secret versions": Item("version-month"),
     }
 )
 

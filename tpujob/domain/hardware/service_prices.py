@@ -100,7 +100,6 @@ _REGIONAL = Source("a guide of Airbyte's", _READ, "medium")
 _HALF = Source("half of the price in several regions", _READ, "low")
 _ADDRESSES = Source("a wiki that cites Google's page of 2026-10-16", date(2026, 10, 16), "medium")
 _DISKS = Source("a manual for users of TPUs", _READ, "medium")
-_SECRETS = Source("cloud.google.com/secret-manager/pricing", _READ)
 _SCHEDULER = Source("cloud.google.com/scheduler/pricing", _READ)
 
 
@@ -121,7 +120,6 @@ def _service_rows() -> Iterator[Price]:
         note = "taken for every single region"
         yield _row(f"firestore {kind}", usd, source, where="us-central1", note=note)
     yield _row("scheduler", "0.10", _SCHEDULER, note="three for each billing account are free")
-    yield _row("secret versions", "0.06", _SECRETS, note="disabled versions count")
 
 
 def _row(

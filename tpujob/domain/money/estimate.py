@@ -282,9 +282,6 @@ def control(job: EstimateInput) -> Iterator[EstimateLine]:
             formula = f"{count} an hour at most x {job.time}"
             price = prices.find(f"firestore {kind}", "us-central1")
             yield _backend(f"Firestore, {kind}", formula, count * job.hours, price)
-    if around.secrets:
-        formula, months = f"{job.time} / {HOURS_A_MONTH} h", job.hours / HOURS_A_MONTH
-        yield _backend("key of the slice", formula, months, prices.find("secret versions"))
 
 
 def _backend(title: str, formula: str, amount: Decimal, price: Price | None) -> EstimateLine:

@@ -33,7 +33,6 @@ class Surroundings:
     #: how Cloud Run runs the backend; empty: it runs elsewhere
     cloud_run: Literal["", "always", "called"] = ""
     firestore: bool = False
-    secrets: bool = False  #: the keys of slices are in Secret Manager
     emulated: bool = False  #: jobs run on the emulator: list prices are shown, and nothing is paid
 
 

@@ -47,7 +47,9 @@ class StatedWork:
 
 
 UNKNOWN = RunTime(
-    None, "nobody", "the run time is not stated: --hours, or --steps and --step-seconds"
+    None,
+    "nobody",
+    "the run time is not stated: `time:` in the job file, or `tpujob cost estimate` with --hours",
 )
 
 

@@ -21,6 +21,8 @@ _REQUESTED = frozenset({_E.CANCEL_REQUESTED, _E.RELEASE_REQUESTED, _E.CLEAN_REQU
 _ENDS = frozenset({_E.SUCCEEDED, _E.FAILED, _E.CANCELLED})
 #: kinds for people who run the backend, not for owners of jobs
 _OPERATORS = frozenset({_K.LEAK, _K.HOST_REFUSED})
+#: begins a line of the output that is the agent's, and proves nothing
+_OF_AGENT = "[tpujob] "
 #: most characters of a sentence
 LONGEST = 400
 
@@ -153,11 +155,13 @@ def _make(
 
 
 def _evidence(job: Job, attempt: int, cause: Cause | None) -> tuple[str, ...]:
-    """Return a tuple of the line that proves the cause best; empty: no attempt ended with it, or no line does."""
+    """Return a tuple of the program's line that proves the cause best; empty: no attempt ended with it, or no line
+    does."""
     ended = next((a for a in job.attempts if a.number == attempt and a.cause is cause), None)
     if ended is None or cause is None:
         return ()
     own = [line.text for line in ended.evidence if line.host == ended.host]
+    own = [text for text in own if not text.startswith(_OF_AGENT)]
     # a stack begins with its innermost frame; other output ends with what says most
     return (own[0 if cause is Cause.HANG else -1],) if own else ()
 

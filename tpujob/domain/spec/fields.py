@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, cas
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from pydantic_core import core_schema
 
-from tpujob.domain import secrets
+from tpujob.domain import members, secrets
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.spec.yaml import describe, shown
-from tpujob.errors import BadSpec
+from tpujob.errors import BadRequest, BadSpec
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -193,6 +193,30 @@ def mapping(expected: str, schema: Schema | None = None) -> Checked[Mapping[Any,
         return entries
 
     return Checked(check, schema and {"type": "object", "maxProperties": MAX_ENTRIES, **schema})
+
+
+def _member(value: Any) -> str:
+    try:
+        return members.name_of(_text(value, 10_000))
+    except BadRequest:
+        raise ValueError(f"must be a login or an e-mail address, not {value[:60]!r}") from None
+
+
+#: the name of a user as the list of members has it, so that `Ada@Example.org` is ada@example.org
+member = Checked(_member)
+
+
+def by_member(expected: str) -> Checked[Mapping[Any, Any]]:
+    """Return the check `mapping` for one whose keys are `member`: no two of them name the same user."""
+    entries = mapping(expected)
+
+    def check(value: Any) -> Mapping[Any, Any]:
+        names = [members.folded(str(key)) for key in entries(value)]
+        if doubles := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"names {doubles[0][:60]!r} twice")
+        return value
+
+    return Checked(check)
 
 
 def count(limit: int, least: int = 0) -> Checked[int]:

@@ -162,7 +162,10 @@ class _Reader:
             return [self._read(part, (*path, n)) for n, part in enumerate(parts)]
         if not isinstance(value, _Unquoted):
             return value
-        if _PLAIN.get(value, value) is not None and any(
+        is_item = bool(path) and isinstance(
+            path[-1], int
+        )  # `null` in a list is a word of its author
+        if (is_item or _PLAIN.get(value, value) is not None) and any(
             len(path) == len(pattern)
             and all(b in (EACH, a) for a, b in zip(path, pattern, strict=True))
             for pattern in self._as_written

@@ -16,6 +16,7 @@ from tpujob.api import ListAsked
 from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.members import folded
 from tpujob.domain.model import Cause, State
 from tpujob.domain.money import ledger
 from tpujob.errors import BadRequest, BadSpec
@@ -128,7 +129,7 @@ def parse_query(raw: Mapping[str, Any], caller: Principal, fields: Collection[st
         raise BadRequest("limit: 0 or more rows", hint="0: all")
     after = raw.get("after", "")
     return ListQuery(
-        user=raw.get("user", ""),
+        user=folded(raw.get("user", "")),
         mine=caller if raw.get("mine") else None,
         states=_states(raw),
         recent=recent,

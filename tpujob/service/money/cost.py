@@ -11,6 +11,7 @@ from tpujob.api import (
     LedgerView,
 )
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.members import folded
 from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import ledger, report
 from tpujob.domain.money.goodput import TimePart
@@ -42,7 +43,7 @@ class Costs:
         if by not in GROUPS:
             hint = f"one of: {', '.join(GROUPS)}"
             raise BadRequest(f"costs are not shown by {by[:40]!r}", hint=hint)
-        now = self._clock.now()
+        now, user = self._clock.now(), folded(user)
         summary, copies = (
             self._of_one(job, user, now, by) if job else self._ended.report(by, user, now)
         )

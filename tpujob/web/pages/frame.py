@@ -215,6 +215,7 @@ def _html(request: Request, template: str, content: PageContent, status: int, et
         "path": path,
         "query": request.url.query,
         "who": request.scope["state"]["principal"],
+        "local": bool(app.state.channels_file),
         "navigation": NAVIGATION,
         "version": app.version,
         "alone": ALONE in request.headers,

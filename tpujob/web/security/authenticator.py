@@ -14,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from tpujob.domain.access import Principal
+from tpujob.domain.members import folded
 from tpujob.errors import Forbidden, Unauthorized
 from tpujob.web.security.connections import PEER
 
@@ -82,7 +83,8 @@ class PeerAuthenticator:
     def _member(self, uid: int, recognise: Recognise) -> Principal:
         """Return the member with that uid. May call other machines for the account's name and the list of members."""
         try:
-            return recognise(f"uid:{uid}", login_name(uid))
+            name = login_name(uid)
+            return recognise(f"uid:{uid}:{folded(name)}", name)
         except Forbidden as error:
             error.hint = f"{error.hint} {self._own.name} runs this backend.".lstrip()
             raise

@@ -18,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.lib import unix_sockets
 
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 PEER = "peer"  #: in the state of a request: the uid of who sent it, where the kernel is asked
 LINE = "line"  #: in the state of each request: its connection
 MOST = 512  #: connections at once

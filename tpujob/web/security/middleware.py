@@ -21,7 +21,7 @@ from tpujob.lib import log_context
 from tpujob.web import errors
 from tpujob.web.security.authenticator import Authenticator
 from tpujob.web.security.browser import loggable, within_session
-from tpujob.web.security.connections import PEER
+from tpujob.web.security.connections import LOOPBACK, PEER
 from tpujob.web.security.limits import OPEN_PATHS, body_limits
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 FOR_GOOD = "private, max-age=31536000, immutable"
 #: that are counted by their name
 _METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE"})
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 #: a `Host` header: a name or an address, and perhaps a port
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::[0-9]*)?")
 #: how much of a refused body is still read, and for how many seconds: a client that is still sending would otherwise

@@ -13,6 +13,7 @@ from starlette.types import Scope
 
 from tpujob.config.sign_in import DoorKind
 from tpujob.domain.access import SCHEDULER, Principal
+from tpujob.domain.members import folded
 from tpujob.errors import Unauthorized
 from tpujob.web.security import tokens
 from tpujob.web.security.authenticator import TICK_PATH, Recognise, bearer, check_same_origin
@@ -68,7 +69,7 @@ def person_of_iap(claims: Claims, audience: str) -> Person:
 def _person(sub: str, email: str) -> Person:
     if not _SUBJECT.fullmatch(sub):
         raise Untrusted("the token has no sub")
-    return Person(f"google:{sub}", email)
+    return Person(f"google:{sub}", folded(email))
 
 
 # Cloud Scheduler -----------------------------------------------------------------------------------------------------

@@ -256,6 +256,9 @@ def test_a_waiting_job_says_how_often_where_since_when_and_what_comes_next() -> 
     assert text == (
         "4th stockout in us-east5-b since 02:42 UTC, next try there in 6 min, us-east5-a next now"
     )
+    assert capacity.waiting(job, circuits, NOW + 2 * 86_400).startswith(
+        "4th stockout in us-east5-b since 1970-01-01 02:42 UTC"
+    ), "the time of day alone would be that of today"
     assert capacity.waiting(waiting_job(), {}, NOW) == ""
     later = replace(job, wake=NOW + 400)
     assert capacity.waiting(later, circuits, NOW).endswith(

@@ -3,13 +3,14 @@
 import pytest
 
 from tests.support.records import host
-from tpujob.agent.upload import find_last_error
+from tpujob.agent.upload import error_at_end
+from tpujob.agent.upload.evidence import TailLine
 from tpujob.domain.failures.triage import ended
 from tpujob.domain.model import Outcome, Proof
 
 TRACEBACK = ["Traceback (most recent call last):", '  File "a.py", line 3, in <module>', "    f()"]
 ERROR = "ValueError: bad"
-CASES = {
+CASES: dict[str, tuple[list[str], str | None]] = {
     "a traceback": ([*TRACEBACK, ERROR, "done"], ERROR),
     "of a rank": ([f"[rank1]: {line}" for line in [*TRACEBACK, ERROR]], f"[rank1]: {ERROR}"),
     "in colours": ([*TRACEBACK, "\x1b[1;35mValueError\x1b[0m: \x1b[35mbad\x1b[0m"], ERROR),
@@ -18,7 +19,7 @@ CASES = {
     "without bash": (["sh: 1: pyhton3: not found"], None),
     "long ago": ([*TRACEBACK, ERROR, *["step"] * 15], ""),
     "a long traceback": ([TRACEBACK[0], *TRACEBACK[1:] * 30, ERROR, "x"], ERROR),
-    "of set-up": ([f"[setup] {line}" for line in [*TRACEBACK, ERROR]], ""),
+    "of set-up": ([*TRACEBACK, ERROR], ""),
     "without an end": (TRACEBACK, ""),
     "words": (["404: page not found", "no error: Traceback of tests"], ""),
     "nothing": ([], ""),
@@ -29,7 +30,8 @@ CASES = {
 def test_which_lines_name_an_error(case: str) -> None:
     lines, error = CASES[case]
     expected = lines[0] if error is None else error
-    assert find_last_error([line.encode() for line in lines]) == expected
+    setup = b"[setup] " if case == "of set-up" else b""
+    assert error_at_end([TailLine(line.encode(), tag=setup) for line in lines]) == expected
 
 
 def test_a_success_with_an_error_names_it_and_keeps_its_text_for_the_owner() -> None:

@@ -26,7 +26,7 @@ from tpujob.domain.money.ledger import covered, in_use, usd_of_job
 V4 = Use("v4-8", "us-central2-b", "on-demand", "us-central2", hours=Decimal(1))
 SPOT = replace(V4, type="v4-16", pricing="spot", hours=Decimal(3))
 GRANT = Grant("v4", "us-central2-b", "spot", 8)
-CLOUD = Surroundings(cloud_run="always", firestore=True, secrets=True)
+CLOUD = Surroundings(cloud_run="always", firestore=True)
 
 
 def line(cost: Estimate, text: str) -> EstimateLine:
@@ -155,7 +155,6 @@ def test_a_deployed_backend_is_in_it() -> None:
             50_370,  # 167,900 reads x $0.03 / 100,000
             65_700,  # 73,000 writes x $0.09 / 100,000
             73,  # 730 deletes x $0.01 / 100,000
-            60_000,  # a version of a secret for a month
         )
     )
     called = estimate(replace(V4, hours=Decimal(730), around=Surroundings(cloud_run="called")))
