@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -258,3 +259,20 @@ def test_ticks_go_on_when_a_clock_goes_back(stage: Stage, monkeypatch: pytest.Mo
     loop.run()
     assert max(waited) <= RESYNC
     assert len(ticked) >= 5
+
+
+def test_a_job_that_a_clock_ahead_has_put_off_is_looked_after_by_every_backend(
+    stage: Stage, loop: Loop
+) -> None:
+    """The backend that has put it off, and whose clock was ahead, may be gone."""
+    job = stage.job(stage.create(name="put-off"))
+    stage.store.commit(
+        replace(job, wake=stage.clock.now() + 7200),
+        None,
+        expected_version=job.version,
+        op_id="ahead",
+        lease=None,
+    )
+    stage.clock.sleep(RESYNC)
+    loop.make_pass()
+    assert stage.job(job.id).state is not State.QUEUED
