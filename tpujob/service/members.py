@@ -8,7 +8,7 @@ from tpujob.api import MemberView
 from tpujob.domain import members as rules
 from tpujob.domain.access import Principal, Role
 from tpujob.domain.members import Member
-from tpujob.errors import BadRequest, NotFound
+from tpujob.errors import BadRequest, NotFound, Refused, Transient
 from tpujob.ports import Members, Secrets, Store
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class Membership:
         view = self._left(replace(member, role=None))
         if not _owns(view):
             self._members.change(member.name, lambda now: now if now and now.role else None)
-        view["warnings"] = self._warnings(member.name, doubt=False)
+        view["warnings"] = [*view.get("warnings", ()), *self._warnings(member.name, doubt=False)]
         return view
 
     def apply(self, by: Principal, target: Mapping[str, Role]) -> None:
@@ -158,7 +158,10 @@ class Membership:
         view = _view(member)
         view["jobs"] = len(jobs)
         view["active"] = sum(not job.state.final for job in jobs)
-        view["secrets"] = len(self._secrets.list(member.id)) if member.id else 0
+        try:
+            view["secrets"] = len(self._secrets.list(member.id)) if member.id else 0
+        except (Refused, Transient) as error:
+            view["warnings"] = [f"it is unknown whether they have secrets: {error.message}"]
         return view
 
     def _strangers(self) -> list[MemberView]:
@@ -176,4 +179,5 @@ def _view(member: Member) -> MemberView:
 
 
 def _owns(left: MemberView) -> bool:
-    return bool(left.get("jobs") or left.get("secrets"))
+    """Return whether somebody who has left owns something, or may: what cannot be listed may be there."""
+    return bool(left.get("jobs") or left.get("secrets", left["id"]))

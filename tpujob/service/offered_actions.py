@@ -158,7 +158,7 @@ def _give_back(job: Job) -> str:
 
 
 #: of a job that is removed
-_STAYS = "its cost stays in `tpujob cost report`"
+_STAYS = "its cost stays in the report"
 
 
 def _clean(job: Job) -> ActionView:

@@ -41,7 +41,9 @@ def preempted(stage: Stage, principal: Principal, **changes: Any) -> str:
     tell(stage, job, 1001, 3400, seconds=3000, checkpoint=3000, resumed_from=1000)
     stage.cloud.machines[stage.job(job).slices[-1].name].state = SliceState.PREEMPTED
     stage.running(job, 3)
-    stage.store.reputation.accuse(["rack-07"], accusation(at=stage.clock.now()))
+    for number in (1, 2):  # two owners: programs of all keep off it
+        proof = accusation(f"00009{number}", owner=f"uid:{number}", at=stage.clock.now())
+        stage.store.reputation.accuse(["rack-07"], proof)
     stage.report(job, 0, physical="rack-03")
     stage.report(job, 1, physical="rack-07")
     tell(stage, job, 3001, 4100, seconds=1400, checkpoint=4000, resumed_from=3000)

@@ -82,7 +82,7 @@ def test_states_offer_what_has_an_effect(state: State, wish: DesiredState, names
         (
             job_in(State.FAILED),
             "clean",
-            "removes its logs and its record for good; its cost stays in `tpujob cost report` | "
+            "removes its logs and its record for good; its cost stays in the report | "
             "nothing; the job holds no slice",
         ),
     ],
