@@ -93,7 +93,7 @@ def _began(job: Job, reports: Sequence[HostReport], now: float) -> Decision | No
 
 def _start(job: Job, seen: Observation, reports: Sequence[HostReport], now: float) -> Decision:
     if len(reports) == job.hosts:
-        over = _late(job, reports, now) or _stalled(job, seen, reports, now)
+        over = _late(job, seen, reports, now) or _stalled(job, seen, reports, now)
         return over or _watched(job, seen, now) or Decision(wake_in=2)
     if lost := _lost_before_start(job, seen, reports, now):
         return _over(job, lost, reports, now)
@@ -281,10 +281,16 @@ def _silent(
     )
 
 
-def _late(job: Job, reports: Sequence[HostReport], now: float) -> Decision | None:
-    """Decide about hosts whose set-up takes too long."""
+def _late(
+    job: Job, seen: Observation, reports: Sequence[HostReport], now: float
+) -> Decision | None:
+    """Decide about hosts whose set-up takes too long. It begins when every host has accepted the start, which may be
+    hours after the attempt if the backend or SSH was down."""
     waits = [r for r in reports if r.phase not in (Phase.RUNNING, Phase.EXITED)]
-    if not job.attempt or not waits or now - job.attempt.started_at < SETUP_DEADLINE:
+    if not job.attempt or not waits:
+        return None
+    waited = now - max(job.attempt.started_at, retry.due_at(job.wake, now))
+    if min(waited, waited if seen.launched_for is None else seen.launched_for) < SETUP_DEADLINE:
         return None
     message = f"host {waits[0].host} is still in {waits[0].phase} after {duration(SETUP_DEADLINE)}"
     return _over(job, End(Outcome.FAILED, Cause.SETUP, waits[0].host, message), reports, now)
