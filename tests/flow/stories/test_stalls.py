@@ -82,6 +82,21 @@ def test_a_set_up_without_an_end_is_not_billed_for_ever(stage: Stage) -> None:
     assert stage.cloud.machines == {}
 
 
+def test_set_up_counts_from_the_start_that_every_host_accepted(stage: Stage) -> None:
+    """Which may be hours after the attempt, if the way to the hosts was closed."""
+    job_id = stage.create(recovery={"failures": 0})
+    stage.faults.broken.add("start")
+    stage.until(job_id, State.PREPARING)
+    stage.clock.sleep(3 * 3600)
+    stage.faults.broken.clear()
+    for _ in range(5):
+        stage.step(job_id)
+        stage.reports(job_id, phase="setup")
+    assert stage.job(job_id).state is State.PREPARING
+    stage.reports(job_id, phase="running")
+    stage.until(job_id, State.RUNNING)
+
+
 # A backend that does not live long -----------------------------------------------------------------------------------
 
 
