@@ -130,7 +130,7 @@ def test_no_command_and_no_file_shows_a_secret(
     assert "HF_TOKEN is not set" in lab.run("create", str(file), code=65)
     tpujob("secret", "set", "HF_TOKEN", "--from-env")
     tpujob("secret", "list", "--json")
-    tpujob("create", str(file), code=2)  # for the file of variables in its code
+    tpujob("create", str(file), code=65)  # for the file of variables in its code
     (lab.folder / "code" / ".env").unlink()
     job = json.loads(tpujob("create", str(file), "--json"))["id"]
 
