@@ -115,7 +115,7 @@ def test_a_forked_process_gets_the_jobs_that_it_names(stage: Stage, client: tpuj
     for _ in range(3):
         reader, writer = os.pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+            warnings.simplefilter("ignore")  # of forks beside threads, also by JAX
             pid = os.fork()
         if pid == 0:
             wrong = "not finished"

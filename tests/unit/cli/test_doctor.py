@@ -85,7 +85,7 @@ def test_a_fault_comes_with_a_cure_and_exit_code_6(tpujob: Tpujob, google: Googl
         "? project could not be checked: The caller does not have permission",
         "FAIL SSH no firewall rule of default allows TCP 22 from",
         "warn addresses us-central2 4 of 4 external addresses are free",
-        "Context lab: 17 checks, 3 failed, 1 could not be checked, 1 with a warning.",
+        "Context lab: 18 checks, 3 failed, 1 could not be checked, 1 with a warning.",
     ):
         assert part in output
 
@@ -110,7 +110,7 @@ def test_quota_of_a_context(tpujob: Tpujob, google: GoogleServer, cloud: Cloud) 
     limits = {"limit": 64, "zone_limit": 64, "region_limit": None, "used": 32, "granted_chips": 32}
     kind = {"type": "v4", "part": "", "pricing": "spot", "zone": g.ZONE, "unit": "cores"}
     assert record["rows"][0] == {**kind, **limits, "known": True}
-    assert record["others"][0]["limit"] == 600
+    assert record["others"][0]["limit"] == 91
 
 
 def test_quota_everywhere_shows_the_other_quotas_too(tpujob: Tpujob, google: GoogleServer) -> None:

@@ -198,7 +198,7 @@ def test_the_memory_for_all_that_is_heard_is_bounded(
 ENDED = replace(JOB, attempts=tuple(replace(attempt, ended_at=50.0) for attempt in JOB.attempts))
 STOPPING = replace(ENDED, state=State.HOLDING, stopped=False)
 HELD = replace(STOPPING, stopped=True)
-RETRIED = replace(JOB, state=State.PREPARING, wake=4e9)
+RETRIED = replace(JOB, state=State.PREPARING, wake=time.time() + 1200)
 
 
 @pytest.mark.parametrize("job", [STOPPING, HELD, RETRIED, ENDED])
