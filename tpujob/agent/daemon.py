@@ -132,7 +132,8 @@ def _run_steps(attempt: HostAttempt) -> int:
     """Run every step up to the program's end, and return its exit code. Raises Failure, Stopped."""
     plan = attempt.plan
     if attempt.takes_over:
-        attempt.run_aside(lambda: steps.take_lock_of_host(attempt), whole=True)
+        with contextlib.suppress(Stopped):  # the program runs already, and is stopped below
+            attempt.run_aside(lambda: steps.take_lock_of_host(attempt), whole=True)
         steps.continue_environment(attempt)
         steps.keep_outputs_from_now_on(attempt, restore=False)
         return take_over_program(attempt)

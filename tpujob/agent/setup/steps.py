@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -11,7 +12,7 @@ from typing import Dict, List, Optional, Tuple
 
 from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.attempts import other_attempts, remove_leftovers, stop_others, was_killed
-from tpujob.agent.base import Failure, Note, take_lock, write_json
+from tpujob.agent.base import Failure, Note, Stopped, take_lock, write_json
 from tpujob.agent.commands import run_before_program
 from tpujob.agent.folders import (
     ATTEMPTS,
@@ -174,7 +175,8 @@ def keep_outputs_from_now_on(attempt: HostAttempt, restore: bool = True) -> None
     outputs = _outputs_in(attempt, attempt.folder.work, host, folders)
     try:
         if not restore:
-            attempt.run_aside(outputs.take_over, whole=True)
+            with contextlib.suppress(Stopped):  # the program runs already, and is stopped later
+                attempt.run_aside(outputs.take_over, whole=True)
         else:
             attempt.set_phase(Phase.SETUP)
             attempt.run_aside(lambda: _save_leftovers(attempt, folders))
