@@ -80,6 +80,19 @@ class EventKind(StrEnum):
     GROUP_REOPENED = "group_reopened"  #: after its end, an element was resumed
 
 
+#: events that store what the hosts of a running program show; they end, delete and request nothing
+OBSERVED = frozenset(
+    {
+        EventKind.PROGRESSED,
+        EventKind.LOSS_NONFINITE,
+        EventKind.LOSS_FINITE,
+        EventKind.WATCHED,
+        EventKind.REPORTS_IGNORED,
+        EventKind.WARNED,
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class CopyStarted:
     """Fields have the same meaning as in `Copy`."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from tpujob.domain.copies import Copy
 from tpujob.domain.events import (
+    OBSERVED,
     PAYLOADS,
     AboutSlice,
     AttemptEnded,
@@ -161,14 +162,8 @@ def apply(job: Job, event: Event) -> Job:
 PROVEN = 20
 
 #: events whose text does not become the job's message
-_QUIET = frozenset(
+_QUIET = OBSERVED | frozenset(
     {
-        _E.PROGRESSED,
-        _E.LOSS_NONFINITE,
-        _E.LOSS_FINITE,
-        _E.WATCHED,
-        _E.REPORTS_IGNORED,
-        _E.WARNED,
         _E.CONDEMNED_STOPPED,
         _E.DELETE_ASKED,
         _E.SLICE_GONE,

@@ -37,7 +37,7 @@ from tpujob.domain.decide import (
     spending,
 )
 from tpujob.domain.decide.attempt_end import end_attempt
-from tpujob.domain.events import AboutSlice, Event, EventKind
+from tpujob.domain.events import OBSERVED, AboutSlice, Event, EventKind
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import DesiredState, End, Job, Outcome, State
 from tpujob.domain.observations import Observation, Unknown
@@ -47,17 +47,7 @@ _E = EventKind
 #: the events that give an attempt its cause, for which evidence may name a better one
 _ENDS = frozenset({_E.ATTEMPT_ENDED, _E.ATTEMPT_RETRIED, _E.ATTEMPT_CONDEMNED})
 #: frequent events that end, delete and request nothing
-_OFTEN = frozenset(
-    {
-        _E.PROGRESSED,
-        _E.LOSS_NONFINITE,
-        _E.LOSS_FINITE,
-        _E.WATCHED,
-        _E.REPORTS_IGNORED,
-        _E.WARNED,
-        _E.COPY_ADVANCED,
-    }
-)
+_OFTEN = OBSERVED | {_E.COPY_ADVANCED}
 
 
 def decide(job: Job, seen: Observation, now: float) -> Decision:
