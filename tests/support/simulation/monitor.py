@@ -71,7 +71,9 @@ class Monitor:
         self.removed_jobs: set[str] = set()
         self.seen: dict[tuple[str, str], SliceSeen] = {}  #: (backend, slice) -> its last look
         self.calls: dict[str, list[float]] = {}
-        self.ahead = 0.0  #: seconds by which the clock of a story's backend was ahead from its start
+        self.ahead = (
+            0.0  #: seconds by which the clock of a story's backend was ahead from its start
+        )
         self.unread: Callable[[str, float], bool] = lambda job, ago: False
         self.leases: dict[
             str, Lease
