@@ -13,8 +13,8 @@ BOOT = 600.0
 class WallTime:
     """The time of day, which follows the machine's clock only when it is set for long.
 
-    An age is the difference of two readings, often of two processes: one read and stored while the clock was wrong for some
-    minutes would be wrong by as much. So a setting counts as an error until it has lasted for LASTS. Threads may share it."""
+    An age is the difference of two readings, often of two processes. One that was stored while the clock was wrong for
+    some minutes makes it wrong by as much, so a setting counts as an error until it has lasted. Thread-safe."""
 
     def __init__(self, wall: Callable[[], float], steady: Callable[[], float]) -> None:
         """`wall`: seconds since the epoch; `steady`: seconds since boot, by a clock that is never set."""

@@ -274,7 +274,7 @@ def _short_lives(play: Play, machine: Machine) -> None:
 
 
 def _refused_ahead(play: Play) -> None:
-    """Let no zone have capacity for some minutes, and the clock of the backend of the first of them be two hours ahead."""
+    """Let no zone have capacity for some minutes, and the clock of the first backend be two hours ahead."""
     play.world.scarce |= dict.fromkeys(ZONES, play.sim.now + 600)
     play.begin_ahead(play.backends[0], 7200.0, 120.0)
 
@@ -289,6 +289,12 @@ def _no_backend_and_no_reports(play: Play, machine: Machine) -> None:
 def _refused(play: Play, machine: Machine) -> None:
     """Refuse the writes of its hosts for twenty minutes, while the bucket answers the backend."""
     machine.blocked.append((play.sim.now, play.sim.now + 1200))
+
+
+def _cut_off_early(play: Play, machine: Machine) -> None:
+    """Let the second host neither report nor answer over SSH, while its program runs."""
+    _agent_killed(play, machine)
+    machine.down[1] = math.inf
 
 
 def _unreachable(play: Play, machine: Machine) -> None:
@@ -572,6 +578,10 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario("a host never answers", at(_S.PROVISIONING, _never_answers)),
         Scenario("an agent dies before the start is reported", at(_S.PREPARING, _agent_killed, then=20.0)),
+        Scenario(
+            "a host is cut off before the start is reported",
+            at(_S.PREPARING, _cut_off_early, then=20.0)
+        ),
         Scenario("its second host dies", running(_dies_for_ever)),
         Scenario(
             "its second host dies, under short-lived backends",

@@ -449,8 +449,8 @@ class _Walk:
 def too_big(
     way: Wanted, settings: QueueSettings, circuits: Mapping[str, Circuit], now: float
 ) -> list[Reason]:
-    """Return why a slice exceeds the whole quota, by the settings and by what the cloud has named, or the whole limit of
-    each owner."""
+    """Return why a slice exceeds the whole quota, by the settings or by what the cloud has named, or the limit of each
+    owner."""
     limit = settings.quota.get(way.pool)
     over = limit is not None and way.chips > limit
     reasons = [Reason(_K.TOO_BIG, (), way.chips, limit or 0, way.pool)] if over else []

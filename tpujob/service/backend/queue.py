@@ -211,8 +211,8 @@ class QueueReader:
                 )
 
     def _check_sizes(self, offers: Sequence[Offer]) -> None:
-        """Raises BadSpec if every offer exceeds the quota or a limit of each owner. A limit that the cloud has named counts for a day, unless a
-        newer reading of the quota allows more."""
+        """Raises BadSpec if every offer exceeds the quota or the limit of each owner. A limit that the cloud has named
+        counts for a day, unless a newer reading of the quota allows more."""
         texts, hint = list[str](), _MORE
         settings, known, now = self._queue.settings, self._breaker.circuits(), self._clock.now()
         for offer in offers:
