@@ -134,7 +134,7 @@ UNIVERSAL := $(COMPILE) pyproject.toml --universal --fork-strategy fewest
 lock: $(READY)  ## resolve requirements.lock again, for every Python and platform at once, and those made from it
 	$(UNIVERSAL) --upgrade --all-extras --group dev --no-emit-package libtpu --output-file requirements.lock
 	$(UNIVERSAL) --constraint requirements.lock --extra check | $(LIBTPU)
-	$(UNIVERSAL) --constraint requirements.lock --extra emulator --extra workloads \
+	$(UNIVERSAL) --constraint requirements.lock --extra emulator --extra workloads --group build \
 		--output-file requirements-demo.lock
 	$(UNIVERSAL) --constraint requirements.lock --output-file deploy/requirements.lock
 	$(EXTRA) | $(COMPILE) - --python-platform x86_64-manylinux_2_31 --constraint requirements.lock \
