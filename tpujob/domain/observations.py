@@ -286,6 +286,8 @@ class Observation:
     leaving: frozenset[str] = frozenset()  #: names of slices that were seen being deleted
     #: when an earlier poll of this process last saw each slice alive: waiting, being created, or in use
     last_seen: Mapping[str, float] = field(default_factory=dict[str, float])
+    #: when a poll of this process first saw each slice preempted
+    preempted: Mapping[str, float] = field(default_factory=dict[str, float])
     #: by `circuits.key`
     circuits: Mapping[str, Circuit] = field(default_factory=dict[str, Circuit])
     prices: PriceList = LIST  #: for the rate of a requested slice
