@@ -40,22 +40,22 @@ sys.exit(not (name == "glibc" and tuple(map(int, version.split("."))) < (2, 31))
 fi
 files=$(printf ' -r %s' $locks)
 
+no_index() {
+  echo "The index of packages $1: is the network up? PIP_INDEX_URL names another index, HTTPS_PROXY a proxy." >&2
+  exit 1
+}
+
 awk '/^[^ ]/ { uv = /^uv==/ } uv' requirements.lock >.venv/uv.txt
 uv=".venv/bin/uv --quiet --system-certs pip install --python .venv/bin/python"
 own="--no-deps --no-build-isolation -e ."
-if $pip install --quiet --require-hashes --only-binary :all: -r .venv/uv.txt 2>.venv/pip.log; then
-  $uv --require-hashes $files && $uv $own && done=1 || done=
+if $pip install --quiet --require-hashes --only-binary :all: -r .venv/uv.txt 2>.venv/pip.log &&
+  $uv --require-hashes $files && $uv $own; then
+  :
 else
   cat .venv/pip.log >&2
-  done=
-  if grep -q Retrying .venv/pip.log; then
-    echo "The index of packages does not answer: is the network up? PIP_INDEX_URL names another index, HTTPS_PROXY a proxy." >&2
-    exit 1
-  fi
-fi
-if [ -z "$done" ]; then
+  ! grep -q Retrying .venv/pip.log || no_index "does not answer"
   echo "uv could not install it; pip takes one to three minutes" >&2
-  $pip install --quiet --require-hashes $files
+  $pip install --quiet --require-hashes $files || no_index "does not answer, or lacks a package that is named above"
   $pip install --quiet $own
 fi
 touch .venv/.demo $stamp

@@ -8,7 +8,6 @@ from tpujob.config import packages
 from tpujob.errors import BadRequest
 
 
-
 def require_compiler() -> None:
     """Raise BadRequest if this Python cannot compile the bundled programs for a TPU."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
@@ -26,4 +25,6 @@ def require_compiler() -> None:
 def versions() -> str:
     """Return the versions of the compiler's packages and of Python as one text."""
     names = ("jax", "jaxlib", "libtpu")
-    return " ".join([*(f"{name}={packages.version(name)}" for name in names), platform.python_version()])
+    return " ".join(
+        [*(f"{name}={packages.version(name)}" for name in names), platform.python_version()]
+    )
