@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tpujob.api import CodeGiven, EventView, JobRow, JobView, ListAsked, LogLine
-from tpujob.domain.model import State
+from tpujob.domain.final_states import FINAL
 from tpujob.domain.paging import PAGE, newest
 from tpujob.errors import BackendGone, BadRequest, Busy, Transient
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 TAIL = 1000  #: default number of lines of a log
 POLL = 30.0  #: seconds for which one request waits for a change
-FINAL = frozenset(str(state) for state in State if state.final)
 HIGH = 640  #: pixels of a page in a notebook
 
 

@@ -65,6 +65,7 @@ from tpujob.api import (
 )
 from tpujob.errors import BadRequest, IllegalInState, NotFound
 from tpujob.lib import unix_sockets
+from tpujob.service.job_index.query import is_recent
 from tpujob.web.api import create_app
 from tpujob.web.security.authenticator import Authenticator, PeerAuthenticator
 from tpujob.web.security.connections import Connections, config_of
@@ -368,7 +369,7 @@ class ScriptedJobs:
     def _on_list(self, asked: ListAsked | None) -> JobPage:
         """Newest first; every job that has ended did so long ago. The rest of what a list is asked is the board's."""
         query = asked or {}
-        recent, user = query.get("recent"), query.get("user", "")
+        recent, user = is_recent(query), query.get("user", "")
         whose = [j for j in self.jobs.values() if user in ("", j["user"])]
         matching = [j for j in whose if not (recent and j["state"] in FINAL)]
         begin = int(query.get("after") or 0)

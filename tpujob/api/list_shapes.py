@@ -30,7 +30,8 @@ class ListAsked(TypedDict, total=False):
     user: str
     mine: bool  #: the caller's own alone
     active: bool  #: True: those that go on; False: those that have ended
-    #: those that go on or ended within the last day; by `active` unless `order` is given
+    #: those that are active or ended within the last day, by `active` unless `order` is given; ignored beside `states`,
+    #: `causes` and `group`
     recent: bool
     states: list[str]  #: one of these; likewise the next three
     causes: list[str]

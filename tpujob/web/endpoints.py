@@ -30,7 +30,7 @@ def add_methods(app: FastAPI, own: Mapping[str, tuple[Endpoint, Any]]) -> None:
     """Add a route for each method. `own`: the endpoint and response model of methods whose request or answer is more
     than JSON; a model of None: the answer is text."""
     for row in METHODS.values():
-        hints = get_type_hints(getattr(JobsApi, row.name), localns=vars(all_shapes))
+        hints = get_type_hints(getattr(JobsApi, row.name), localns={"shapes": all_shapes})
         returns = schemas.Done if hints["return"] is type(None) else hints["return"]
         endpoint, model = own.get(row.name) or (_endpoint(row, hints), returns)
         app.add_api_route(

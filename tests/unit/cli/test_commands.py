@@ -239,8 +239,10 @@ def test_what_a_list_is_narrowed_to_reaches_the_backend(tpujob: Tpujob, api: Scr
 
     assert filters() == {"recent": True}
     assert filters("--all") == {}
-    assert filters("--state", "failed", "--state", "running") == {"states": ["failed", "running"]}
-    assert filters("--cause", "OOM_HBM", "--mine") == {"causes": ["OOM_HBM"], "mine": True}
+    named = {"recent": True, "states": ["failed", "running"]}
+    assert filters("--state", "failed", "--state", "running") == named
+    of_cause = {"recent": True, "causes": ["OOM_HBM"], "mine": True}
+    assert filters("--cause", "OOM_HBM", "--mine") == of_cause
     narrowed = filters("--type", "v4-16", "--zone", "us-central2-b", "--text", "llama", "-r")
     assert narrowed == {
         "recent": True,

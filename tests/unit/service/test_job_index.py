@@ -94,6 +94,7 @@ def test_a_recent_list_keeps_what_ended_within_a_day_below_what_goes_on(desk: De
     assert desk.ids({"recent": True}) == [newest, live, failed, done]
     assert desk.ids({"recent": True, "order": "id"}) == [newest, done, failed, live]
     assert desk.ids({"recent": False}) == [newest, done, old, failed, live]
+    assert desk.ids({"recent": True, "states": ["failed"]}) == [old, failed], "in the usual order"
     first = desk.page({"recent": True, "limit": 3})
     after: ListAsked = {"recent": True, "limit": 3, "after": first["next"]}
     assert (first["matching"], desk.ids(after)) == (4, [done])

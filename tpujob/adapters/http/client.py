@@ -194,7 +194,10 @@ class RemoteJobs:
     def call(self, method: Method, *args: Any, **kwargs: Any) -> Any:
         """Call a method whose answer is JSON. Raises BackendGone for an answer about another job."""
         answer = self._json(self._reply(method, *args, **kwargs))
-        if method.signature.return_annotation == "JobView" and "job" in method.signature.parameters:
+        if (
+            method.signature.return_annotation == "shapes.JobView"
+            and "job" in method.signature.parameters
+        ):
             job = method.signature.bind(self, *args, **kwargs).arguments["job"]
             _check_job(str(job), answer)
         return None if method.signature.return_annotation == "None" else answer

@@ -83,8 +83,6 @@ def _is_number(value: object) -> bool:
 
 #: characters of what is searched for, and values in one filter
 LONGEST, MOST = 200, 100
-_FINAL = frozenset(state for state in State if state.final)
-_LIVE = frozenset(State) - _FINAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ def parse_query(raw: Mapping[str, Any], caller: Principal, fields: Collection[st
     allowed = ListAsked.__annotations__
     if unknown := sorted(raw.keys() - allowed.keys()):
         raise _refused(f"{unknown[0][:80]!r} is not a filter of a list", allowed)
-    recent, reverse = raw.get("recent", False), raw.get("reverse", False)
+    recent, reverse = is_recent(raw), raw.get("reverse", False)
     order = raw.get("order") or ("active" if recent else "id")
     if order not in COLUMNS:
         raise _refused(f"order: a list has no column {order[:80]!r}", COLUMNS)
@@ -146,11 +144,17 @@ def parse_query(raw: Mapping[str, Any], caller: Principal, fields: Collection[st
     )
 
 
+def is_recent(raw: Mapping[str, Any]) -> bool:
+    """Return whether the list leaves out jobs that ended long ago. A query for states, causes or a group includes them:
+    most of those jobs have ended."""
+    return bool(raw.get("recent")) and not any(map(raw.get, ("states", "causes", "group")))
+
+
 def _states(raw: Mapping[str, Any]) -> frozenset[State] | None:
     named = _several(raw, "states", tuple(State))
     states = None if named is None else frozenset(map(State, named))
     if "active" in raw:
-        selected = _LIVE if raw["active"] else _FINAL
+        selected = frozenset(state for state in State if state.final is not raw["active"])
         states = selected if states is None else states & selected
     return states
 
@@ -247,7 +251,7 @@ def narrowed(rows: Sequence[IndexedJob], query: ListQuery, now: float) -> Sequen
     """Return the rows in the states of the query; for a recent list, without jobs that ended long ago."""
     if query.states is not None:
         rows = [row for row in rows if row.state in query.states]
-    if query.recent and not query.group and not query.text:
+    if query.recent and not query.text:
         rows = [row for row in rows if not row.group]  # its group stands for it
     if query.recent:
         rows = [row for row in rows if not row.ended_at or now - row.ended_at <= RECENT]

@@ -64,7 +64,7 @@ def wanted(query: PageQuery) -> ListAsked:
     listing_query: dict[str, Any] = {"limit": ROWS}
     if not query.many("user") and query.one("who") != "everyone":
         listing_query["mine"] = True
-    if not query.many("state") and query.one("show") != "all":
+    if query.one("show") != "all":
         listing_query["recent"] = True
     listing_query |= {
         name: list(query.many(part)) for part, name in _LISTS.items() if query.many(part)
@@ -79,12 +79,11 @@ def wanted(query: PageQuery) -> ListAsked:
 def command(query: PageQuery) -> str:
     """Return the command that lists the same."""
     listing_query = wanted(query)
-    ended = (
-        not listing_query.get("recent")
-        and not listing_query.get("states")
-        and not listing_query.get("causes")
-    )
-    parts = ["tpujob list", "--mine" if listing_query.get("mine") else "", "--all" if ended else ""]
+    parts = [
+        "tpujob list",
+        "--mine" if listing_query.get("mine") else "",
+        "" if listing_query.get("recent") else "--all",
+    ]
     for option in ("user", "state", "cause", "type", "zone"):
         parts += [f"--{option} {shlex.quote(value)}" for value in query.many(option)]
     if text := query.one("q"):
