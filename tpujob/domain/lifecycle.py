@@ -33,6 +33,7 @@ from tpujob.domain.events import (
     ReleaseStarted,
     ReportsIgnored,
     Requeued,
+    SliceBilled,
     SliceHandedOn,
     SliceHeld,
     SliceKept,
@@ -88,7 +89,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     (_S.HOLDING, _E.RESUMED): _S.PREPARING,
     **{(s, _E.SLICE_MISSING): s for s in _LIVE},
     **{(s, _E.SLICE_FOUND): s for s in _LIVE},
-    **{(s, kind): s for s in _LIVE for kind in (_E.SLICE_PREEMPTED, _E.SLICE_BILLED)},
+    **{(s, _E.SLICE_BILLED): s for s in _LIVE},
     **{(s, _E.RELEASE_STARTED): _S.RELEASING for s in (_S.PROVISIONING, _S.HOLDING)},
     # outside of RELEASING: of a condemned slice
     **{(s, _E.SLICE_SUSPENDING): s for s in _LIVE},
@@ -146,7 +147,7 @@ def event(
 def apply(job: Job, event: Event) -> Job:
     """Return `job` after the event, with its old version: the store increments it."""
     state = next_state(job.state, event.kind)
-    changed = _folded(job, event)
+    changed = _folded(with_billed(job, event.billed) if event.billed else job, event)
     since = event.at if state is not job.state else job.state_since
     finished = event.at if state.final and not job.state.final else changed.finished_at
     return replace(
@@ -167,7 +168,6 @@ _QUIET = OBSERVED | frozenset(
         _E.CONDEMNED_STOPPED,
         _E.DELETE_ASKED,
         _E.SLICE_GONE,
-        _E.SLICE_PREEMPTED,
         _E.SLICE_BILLED,
         _E.CLEAN_REQUESTED,
         _E.BUDGET_WARNED,
@@ -206,6 +206,8 @@ def _folded(job: Job, event: Event) -> Job:
             return _new_attempt(received, at)
         case AboutSlice() as about:
             return _change_slice(job, about.slice, **_about_slice(event.kind, about, at))
+        case SliceBilled() as billed:
+            return with_billed(job, billed)
         case AttemptRunning(versions, running_at):
             since = at if running_at is None else running_at
             return _change_attempt(job, running_at=since, versions=versions)
@@ -295,17 +297,21 @@ _OUTCOMES: Mapping[EventKind, Outcome] = {
 def _about_slice(kind: EventKind, about: AboutSlice, at: float) -> dict[str, Any]:
     """Return the fields of the slice's record that the event changes."""
     certain = {"certain_until": about.certain_until}
-    billed = certain if about.ready_at is None else {**certain, "ready_at": about.ready_at}
     return {
         _E.SLICE_MISSING: {"missing_since": at, **certain},
         _E.SLICE_FOUND: {"missing_since": None, **certain},
-        _E.SLICE_PREEMPTED: {"preempted_at": at, **billed},
-        _E.SLICE_BILLED: billed,
         _E.CONDEMNED_STOPPED: {"stopped": True},
         _E.SLICE_SUSPENDING: {"suspending_since": at},
         _E.DELETE_ASKED: {"delete_asked_at": at},
         _E.SLICE_GONE: {"gone_at": at},
     }[kind]
+
+
+def with_billed(job: Job, billed: SliceBilled) -> Job:
+    changes = {"preempted_at": billed.preempted_at, "certain_until": billed.certain_until}
+    if billed.ready_at is not None:
+        changes["ready_at"] = billed.ready_at
+    return _change_slice(job, billed.slice, **changes)
 
 
 def _with_slice(job: Job, fresh: Slice) -> Job:

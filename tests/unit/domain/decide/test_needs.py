@@ -100,7 +100,7 @@ CANCELLED = job_in(State.RUNNING, wish=DesiredState.CANCEL)
         (job_in(State.RUNNING), READY, RUNS, [], E.PROGRESSED),
         (job_in(State.PREPARING), READY, (), [], None),
         (job_in(State.RUNNING), LOST, RUNS, [Needs.FRESH, Needs.EVIDENCE], E.ATTEMPT_ENDED),
-        (job_in(State.RUNNING), PREEMPTED, RUNS, [Needs.FRESH], E.SLICE_PREEMPTED),
+        (job_in(State.RUNNING), PREEMPTED, RUNS, [Needs.FRESH, Needs.EVIDENCE], E.ATTEMPT_ENDED),
         (job_in(State.RUNNING), READY, ENDED, [Needs.FRESH, Needs.EVIDENCE], E.ATTEMPT_RETRIED),
         (CANCELLED, READY, RUNS, [Needs.FRESH], E.HELD),
         (job_in(State.PROVISIONING), READY, (), [Needs.FRESH], E.SLICE_READY),
