@@ -56,7 +56,7 @@ class JobsApi(Protocol):
         spec: Mapping[str, Any],
         *,
         bundles: Sequence[str] = (),
-        code: shapes.CodeGiven | None = None,
+        code: shapes.Checkout | None = None,
         idempotency_key: str = "",
     ) -> shapes.JobView:
         """Submit a job. The same key of the same caller returns the job of the first call; raises Conflict when that
@@ -77,8 +77,8 @@ class JobsApi(Protocol):
         """Remove the secret. Raises NotFound; IllegalInState while an active job names it."""
 
     @method("GET", "/jobs", VIEWERS, bounds=LIST_BOUNDS, defaults={"limit": MOST_ROWS})
-    def list(self, asked: shapes.ListAsked | None = None) -> shapes.JobPage:
-        """Return a page of the jobs that match `asked`, in its order; by default all, the newest first. From page to
+    def list(self, query: shapes.ListQuery | None = None) -> shapes.JobPage:
+        """Return a page of the jobs that match `query`, in its order; by default all, the newest first. From page to
         page (`after`) each job that matches comes once, also when jobs change meanwhile; after a restart of the
         backend, one whose place has changed may come twice or not. Jobs without a value in the column of the order come
         last in both directions. Raises BadRequest."""
@@ -163,7 +163,7 @@ class JobsApi(Protocol):
         bounds={"part": (0, 1), "text": 4000},
         command="logs",
     )
-    def log_window(self, job: str, asked: shapes.WindowAsked | None = None) -> shapes.LogWindow:
+    def log_window(self, job: str, query: shapes.WindowQuery | None = None) -> shapes.LogWindow:
         """Return lines at any place of an attempt's output: as many as fit into 48 KiB, at least one. Raises
         BadRequest, NotFound."""
 
@@ -174,7 +174,7 @@ class JobsApi(Protocol):
         bounds={"limit": (1, None), "text": 4000},
         command="logs --grep",
     )
-    def log_search(self, job: str, asked: shapes.SearchAsked) -> shapes.LogMatches:
+    def log_search(self, job: str, query: shapes.SearchQuery) -> shapes.LogMatches:
         """Return the lines of an attempt that contain a text, match a pattern or begin a traceback, and their number.
         Raises BadRequest, also for an invalid pattern; NotFound, Busy, Transient."""
 
@@ -198,21 +198,21 @@ class JobsApi(Protocol):
 
     @method("POST", "/estimate", VIEWERS, command="cost estimate")
     def estimate(
-        self, spec: Mapping[str, Any], said: shapes.EstimateSaid | None = None
+        self, spec: Mapping[str, Any], inputs: shapes.EstimateInputs | None = None
     ) -> shapes.EstimateView:
         """Return the estimated cost of a job, line by line, for its first offer; nothing is stored. Its duration is
-        from `said`, else from earlier jobs; if it is unknown, the amounts are for one hour. Raises BadSpec,
+        from `inputs`, else from earlier jobs; if it is unknown, the amounts are for one hour. Raises BadSpec,
         BadRequest."""
 
     @method("POST", "/compare", VIEWERS, within=LONG, command="cost estimate")
     def compare(
         self,
         spec: Mapping[str, Any],
-        said: shapes.EstimateSaid | None = None,
-        asked: shapes.CompareAsked | None = None,
+        inputs: shapes.EstimateInputs | None = None,
+        options: shapes.CompareOptions | None = None,
     ) -> shapes.CompareView:
         """Return the duration and the cost of the same work on several types and in several zones; nothing is stored.
-        Speeds are from `asked`, else from measurements of earlier jobs. Raises BadSpec, BadRequest."""
+        Speeds are from `options`, else from measurements of earlier jobs. Raises BadSpec, BadRequest."""
 
     @method("GET", "/budgets", VIEWERS, within=LONG, command="cost budgets")
     def budgets(self) -> Sequence[shapes.SpendingView]:

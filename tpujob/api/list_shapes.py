@@ -24,7 +24,7 @@ JobOrder = Literal[
 ]
 
 
-class ListAsked(TypedDict, total=False):
+class ListQuery(TypedDict, total=False):
     """Filters, order and page of a list of jobs. Default: every job, the newest first."""
 
     user: str

@@ -37,7 +37,7 @@ from tpujob.errors import BadRequest, TpujobError
 from tpujob.wiring.retrying import RetryingClient
 
 if TYPE_CHECKING:
-    from tpujob.api import JobPage, JobsApi, JobView, ListAsked
+    from tpujob.api import JobPage, JobsApi, JobView, ListQuery
 
 
 #: maximum number of jobs in a range such as `sweep-[1-9]`
@@ -106,11 +106,11 @@ def _first_hints() -> list[str]:
     return first_hints(submits=submits, local=current_settings().local)
 
 
-def _list_request(options: dict[str, Any]) -> ListAsked:
-    return cast("ListAsked", {name: value for name, value in options.items() if value})
+def _list_request(options: dict[str, Any]) -> ListQuery:
+    return cast("ListQuery", {name: value for name, value in options.items() if value})
 
 
-def _write_page(file: Path, request: ListAsked, *, watch: bool, as_json: bool) -> None:
+def _write_page(file: Path, request: ListQuery, *, watch: bool, as_json: bool) -> None:
     """Write the web page of the list to a file."""
     from urllib.parse import urlencode
 

@@ -15,7 +15,7 @@ from tpujob.domain.text import age, clean, count, rate, seconds, unreadable, usd
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
-    from tpujob.api import JobPage, JobRow, ListAsked
+    from tpujob.api import JobPage, JobRow, ListQuery
 
 #: a command for a first job that needs no file
 FIRST = "tpujob run --type v4-8 -- echo hello"
@@ -70,7 +70,7 @@ def chosen_columns(text: str) -> tuple[str, ...]:
 
 def list_page(
     page: JobPage,
-    request: ListAsked,
+    request: ListQuery,
     columns: int,
     now: float,
     *,
@@ -87,7 +87,7 @@ def list_page(
 
 def _list_table(
     page: JobPage,
-    request: ListAsked,
+    request: ListQuery,
     columns: int,
     now: float,
     *,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any, cast
 
-from tpujob.api import ListAsked
+from tpujob.api import ListQuery
 from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.hardware import accelerators
@@ -86,7 +86,7 @@ LONGEST, MOST = 200, 100
 
 
 @dataclass(frozen=True, slots=True)
-class ListQuery:
+class ParsedQuery:
     """Valid filters and a valid order. None: any."""
 
     user: str = ""
@@ -109,10 +109,10 @@ class ListQuery:
         return COLUMNS[self.order].largest_first is not self.reverse
 
 
-def parse_query(raw: Mapping[str, Any], caller: Principal, fields: Collection[str]) -> ListQuery:
-    """Return what `ListAsked` asks for, with values of the right types. `fields`: those that a row has. Raises
+def parse_query(raw: Mapping[str, Any], caller: Principal, fields: Collection[str]) -> ParsedQuery:
+    """Return what `ListQuery` asks for, with values of the right types. `fields`: those that a row has. Raises
     BadRequest that says what is allowed."""
-    allowed = ListAsked.__annotations__
+    allowed = ListQuery.__annotations__
     if unknown := sorted(raw.keys() - allowed.keys()):
         raise _refused(f"{unknown[0][:80]!r} is not a filter of a list", allowed)
     recent, reverse = is_recent(raw), raw.get("reverse", False)
@@ -126,7 +126,7 @@ def parse_query(raw: Mapping[str, Any], caller: Principal, fields: Collection[st
     if limit < 0:
         raise BadRequest("limit: 0 or more rows", hint="0: all")
     after = raw.get("after", "")
-    return ListQuery(
+    return ParsedQuery(
         user=folded(raw.get("user", "")),
         mine=caller if raw.get("mine") else None,
         states=_states(raw),
@@ -225,7 +225,7 @@ class IndexedJob:
         return (self.used + sum(going)) / ledger.US
 
 
-def alike(rows: Sequence[IndexedJob], query: ListQuery) -> Sequence[IndexedJob]:
+def alike(rows: Sequence[IndexedJob], query: ParsedQuery) -> Sequence[IndexedJob]:
     """Return the jobs that match everything but the state: the states are counted over these."""
     if query.group:
         group = query.group.lstrip("0")  # the name of a job begins with a letter
@@ -247,7 +247,7 @@ def alike(rows: Sequence[IndexedJob], query: ListQuery) -> Sequence[IndexedJob]:
     return rows
 
 
-def narrowed(rows: Sequence[IndexedJob], query: ListQuery, now: float) -> Sequence[IndexedJob]:
+def narrowed(rows: Sequence[IndexedJob], query: ParsedQuery, now: float) -> Sequence[IndexedJob]:
     """Return the rows in the states of the query; for a recent list, without jobs that ended long ago."""
     if query.states is not None:
         rows = [row for row in rows if row.state in query.states]
@@ -290,7 +290,7 @@ COLUMNS: Mapping[str, JobColumn] = {
 }
 
 
-def ordered(rows: Sequence[IndexedJob], query: ListQuery, now: float) -> list[IndexedJob]:
+def ordered(rows: Sequence[IndexedJob], query: ParsedQuery, now: float) -> list[IndexedJob]:
     """Return the rows in the order of the query. `rows`, and rows of equal value, are newest first."""
     if query.order == "id":
         return list(rows) if query.descending else list(reversed(rows))
@@ -303,14 +303,14 @@ def ordered(rows: Sequence[IndexedJob], query: ListQuery, now: float) -> list[In
     return sorted(rows, key=key, reverse=query.descending)
 
 
-def _last(query: ListQuery) -> Value:
+def _last(query: ParsedQuery) -> Value:
     """Return a key behind every value, in the direction of the list."""
     if query.order in TEXTS:
         return "" if query.descending else chr(sys.maxunicode)
     return -inf if query.descending else inf
 
 
-def comes_after(row: IndexedJob, key: PageKey, query: ListQuery, now: float) -> bool:
+def comes_after(row: IndexedJob, key: PageKey, query: ParsedQuery, now: float) -> bool:
     """Return whether the row comes after `key`, the last row of a page."""
     own = COLUMNS[query.order].value(row, now)
     if own == key.value:
