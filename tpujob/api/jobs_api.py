@@ -1,7 +1,7 @@
 """Everything that a user can ask of jobs, for command line, pages and HTTP alike: the table of methods.
 
-A row above each method says how it is reached over HTTP and who may call it; client, routes, access rules and the
-OpenAPI document are made of these rows. A new question is a row here, a function in `service/` and its command or page.
+A row above each method says how it is reached over HTTP and who may call it; routes, access rules and the OpenAPI
+document are made of these rows. `service/jobs.py` answers each method, `adapters/http/client.py` sends it.
 """
 
 # pyright: reportReturnType=false
