@@ -98,7 +98,7 @@ class JobReader:
         if job.spec.is_group:
             self._index.sum_up(view)
             stopped = {State.FAILED, State.CANCELLED} & view.get("elements", {}).keys()
-            if not stopped and job.wish is DesiredState.RUN:
+            if not stopped and job.desired is DesiredState.RUN:
                 _refuse_resume(view, "none of its elements failed or was cancelled")
             held = f"held by {job.held_by}; " if job.held_by and not job.state.final else ""
             view["why"] = held + (next_step.elements_text(view) or job.message)
@@ -110,7 +110,7 @@ class JobReader:
         """Show in an element's view that it can only be resumed with its group, if that was cancelled."""
         with suppress(NotFound, DamagedRecord):
             group = self._ports.store.peek(job.group)
-            if group.wish is DesiredState.RUN:
+            if group.desired is DesiredState.RUN:
                 return
             view["next"] = next_step.after_group(group)
             _refuse_resume(view, f"its group {group.name} was cancelled")
