@@ -58,6 +58,7 @@ _USER = (
     EventKind.QUEUE_RELEASED,
     EventKind.QUEUE_MOVED,
     EventKind.REQUEUE_REQUESTED,
+    EventKind.HANDED_OVER,
 )
 
 
@@ -126,7 +127,8 @@ class Monitor:
             self.broken("I6", job.id, f"{self._who()} wrote under the lease of {lease.owner}")
         if lease is None and event.kind not in _USER:
             self.broken("I6", job.id, f"{event.kind} was written without a lease")
-        self._none(broken_by(before, job))
+        handed_over = event.kind is EventKind.HANDED_OVER
+        self._none(broken_by(replace(before, user=job.user) if handed_over else before, job))
         self._none(invariants.of_job(job))
         if CANARY in f"{event.text} {event.payload} {job.message}":
             self.broken("I11", job.id, "an event tells what is in the environment")
