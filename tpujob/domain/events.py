@@ -201,7 +201,7 @@ class ReportsIgnored:
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
     end: End
-    then: State  #: state after the release of the slice
+    next_state: State  #: state after the release of the slice
     budget: str = ""  #: the retry budget of which one is used; empty: none
 
 
@@ -221,7 +221,7 @@ class SliceHeld:
     endpoints: tuple[Endpoint, ...] = ()  #: of a slice that became ready just now
     ready_at: float | None = None  #: as in `SliceReady`
     #: state after the release, if the slice is released once the program stops
-    then: State | None = None
+    next_state: State | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class SliceKept:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseStarted:
-    then: State
+    next_state: State
     cause: Cause | None  #: None: the job is requeued
     budget: str = ""
     refused: Cause | None = None  #: cause with which the request was refused

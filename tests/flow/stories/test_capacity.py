@@ -29,7 +29,7 @@ def test_a_stockout_sends_the_job_to_the_next_zone_at_once(stage: Stage) -> None
     job = stage.running(job_id)
     assert asked(stage, job_id) == ["b", "a"]
     assert stage.clock.now() - before < 30, "no job waits while another zone has room"
-    assert job.spent == {}, "a stockout is no failure of the job"
+    assert job.retries_used == {}, "a stockout is no failure of the job"
 
 
 def test_the_next_job_does_not_ask_where_the_first_was_just_refused(stage: Stage) -> None:
@@ -44,7 +44,7 @@ def test_the_next_job_does_not_ask_where_the_first_was_just_refused(stage: Stage
 def test_without_room_anywhere_pauses_grow_and_the_wait_is_shown(stage: Stage) -> None:
     stage.cloud.full = set(ZONES)
     job_id = stage.create(tpu=V6E)
-    stage.until(job_id, lambda j: j.spent.get("stockouts") == 15, limit=2000)
+    stage.until(job_id, lambda j: j.retries_used.get("stockouts") == 15, limit=2000)
     by_zone = [s.requested_at for s in stage.job(job_id).slices if s.zone == "us-east5-b"]
     pauses = [b - a for a, b in itertools.pairwise(by_zone)]
     assert pauses[-1] > 4 * pauses[0], f"the same zone is asked ever more seldom: {pauses}"
@@ -53,7 +53,7 @@ def test_without_room_anywhere_pauses_grow_and_the_wait_is_shown(stage: Stage) -
     assert "next try there in" in message, message
     stage.cloud.full = set()
     stage.cloud.hosts = 1
-    assert stage.until(job_id, State.RUNNING, limit=2000).spent.get("stockouts") is None
+    assert stage.until(job_id, State.RUNNING, limit=2000).retries_used.get("stockouts") is None
 
 
 @pytest.mark.parametrize("hours", [2, 12])

@@ -53,7 +53,7 @@ def test_an_end_beside_a_dead_host_is_the_loss_of_that_host(
     stage.hosts.dead = set()
     job = stage.running(job_id, attempt=2)
     assert job.attempts[1].slice != attempt.slice
-    assert job.spent == {"preemptions": 1}
+    assert job.retries_used == {"preemptions": 1}
 
 
 def test_an_end_beside_living_hosts_waits_for_nobody(stage: Stage) -> None:

@@ -37,7 +37,7 @@ def test_a_hang_is_ended_named_and_started_again_on_the_same_slice(stage: Stage)
     assert 300 <= stage.clock.now() - began <= 330, "found at the stall, not long after"
     assert any("psum" in line.text for line in job.attempts[0].evidence), job.attempts[0].evidence
     assert job.attempts[1].slice == job.attempts[0].slice
-    assert job.spent == {"hangs": 1}
+    assert job.retries_used == {"hangs": 1}
 
 
 def test_a_slice_that_is_ready_but_dead_is_replaced_within_five_minutes(stage: Stage) -> None:
@@ -49,7 +49,7 @@ def test_a_slice_that_is_ready_but_dead_is_replaced_within_five_minutes(stage: S
     assert job.attempts[0].cause is Cause.LOST_CONTACT
     assert "does not answer over SSH" in job.attempts[0].message
     assert 150 <= stage.clock.now() - began <= 300
-    assert "failures" not in job.spent
+    assert "failures" not in job.retries_used
 
 
 def test_out_of_memory_is_retried_once(stage: Stage) -> None:
@@ -157,7 +157,7 @@ def test_an_agent_that_was_killed_is_replaced_at_the_first_silence(stage: Stage)
     assert stage.clock.now() - began < 120
     assert stage.hosts.taken_over == [(1, 1)]
     job = stage.succeed(job_id)
-    assert (len(job.attempts), job.spent) == (1, {}), "its program has run on"
+    assert (len(job.attempts), job.retries_used) == (1, {}), "its program has run on"
     assert stage.hosts.starts == [(1, 0), (1, 1)]
 
 

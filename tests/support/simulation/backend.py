@@ -19,9 +19,11 @@ from tpujob.errors import TpujobError
 from tpujob.lib.wall_time import WallTime
 from tpujob.ports import Ports
 from tpujob.service.admin import Admin
-from tpujob.service.jobs import HostReach, Jobs, ServiceSettings
+from tpujob.service.host_reach import HostReach
+from tpujob.service.jobs import Jobs
 from tpujob.service.members import Membership
 from tpujob.service.notifications import Notifications
+from tpujob.service.parts import Parts, ServiceSettings
 
 if TYPE_CHECKING:
     from tests.support.simulation.monitor import Monitor
@@ -179,7 +181,7 @@ class Backend:
         setup, outbox = NotificationSetup(), store.real.outbox  # no channels: nothing is ever sent
         sender = Sender(outbox, setup, clock, owner=name, pool=Inline())
         notifications = Notifications(outbox, setup, sender, ports.secrets, clock)
-        self.api = Jobs(
+        parts = Parts(
             self.reconciler,
             loop,
             HostReach(_no_access),
@@ -189,6 +191,7 @@ class Backend:
             members=Membership(store.real.members, store, ports.secrets),
             notifications=notifications,
         )
+        self.api = Jobs(parts)
         sim.spawn(loop.run, self.process)
 
     def stir(self, job_id: str) -> None:

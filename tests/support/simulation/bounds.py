@@ -143,7 +143,7 @@ class Bounds:
     def _trouble(self, job: Job, now: float) -> tuple[str, float]:
         """Return a visible trouble of the newest attempt, and the seconds that it may last; empty: no trouble."""
         attempt = job.attempt
-        runs = job.state in (State.PREPARING, State.RUNNING) and job.wish is DesiredState.RUN
+        runs = job.state in (State.PREPARING, State.RUNNING) and job.desired is DesiredState.RUN
         if attempt is None or not runs or now < job.wake + 60:
             return "", 0.0
         machine = self.world.machines.get(attempt.slice)

@@ -177,7 +177,7 @@ class Monitor:
         if job:
             self.queue.removed(job)
         owners = (job, self.jobs.get(job.group)) if job else ()
-        cleaned = any(owner and owner.wish is DesiredState.CLEAN for owner in owners)
+        cleaned = any(owner and owner.desired is DesiredState.CLEAN for owner in owners)
         if job and (not cleaned or not job.state.final):
             self.broken("I7", job_id, f"its record was removed while it was {job.state}")
         self.sim.note(f"{job_id} removed")
@@ -218,12 +218,12 @@ class Monitor:
             elif good[0].run.step(good[0].exit_at) < good[0].run.steps:
                 self.broken("I5", job.id, "called a success before its last step")
             return
-        if ended.cause is Cause.PREFLIGHT and job.then is State.FAILED:
+        if ended.cause is Cause.PREFLIGHT and job.next_state is State.FAILED:
             self.broken("I5", job.id, "failed for machines that are only suspected")
         if (
             machine
             and machine.healthy(self.sim.now, job.id, attempt.number)
-            and before.wish is DesiredState.RUN
+            and before.desired is DesiredState.RUN
         ):
             self.broken("I5", job.id, f"a healthy attempt was ended: {event.text}")
         bad = [p.exit_at for p in programs if p.exit_code and p.exit_at <= self.sim.now]
@@ -377,7 +377,7 @@ class Monitor:
         attempt = job.attempts[run.attempt - 1]
         if (
             attempt.outcome is None
-            and job.wish is DesiredState.RUN
+            and job.desired is DesiredState.RUN
             and machine.healthy(self.sim.now, run.job, run.attempt)
         ):
             self.broken("I5", job.id, f"attempt {run.attempt} runs well, and was {why}")

@@ -88,6 +88,6 @@ def more_money_comes_too_late() -> Patch:
 
     def change(job: Any, happened: Any, after: Any) -> Any:
         raised = happened.kind is EventKind.BUDGET_CHANGED
-        return replace(after, then=job.then) if raised else after
+        return replace(after, next_state=job.next_state) if raised else after
 
     return folded(change)

@@ -242,7 +242,9 @@ class Play:
 
     def _settled(self) -> bool:
         submitted = all(u.job_id for u in self.users) and all(m.done for m in self.members)
-        ended = all(j.state.final and j.wish.value != "clean" for j in self.monitor.jobs.values())
+        ended = all(
+            j.state.final and j.desired.value != "clean" for j in self.monitor.jobs.values()
+        )
         return submitted and ended and not [m for m in self.world.machines.values() if m.ours]
 
 

@@ -188,6 +188,10 @@ class _Command(Remote):
             raise Transient(f"the command printed more than {MAX_FLOOD >> 20} MiB")
         buffer_[:] = ["".join(buffer_)[-MAX_OUTPUT:]]
 
+    def kill(self) -> None:
+        with contextlib.suppress(EOFError):  # the connection has ended meanwhile
+            super().kill()
+
     def wait(self) -> None:
         """Wait for the exit code, or the end of the connection."""
         self.channel.status_event.wait()

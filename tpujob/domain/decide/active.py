@@ -168,7 +168,7 @@ def _interrupted(job: Job, seen: Observation, now: float) -> Decision | None:
     done = triage.succeeded(seen.heard, job.hosts)
     if done:
         return _over(job, done, seen.heard, now)
-    if job.wish is not DesiredState.RUN or job.then is State.QUEUED:
+    if job.desired is not DesiredState.RUN or job.next_state is State.QUEUED:
         return Decision(holding.stop(job, seen.heard, now), StopProgram(), wake_in=1)
     match seen.serving(job):
         case Present(state) as look if state.lost:

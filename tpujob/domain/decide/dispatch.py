@@ -106,7 +106,7 @@ def _by_state(job: Job, seen: Observation, now: float) -> Decision:
         case State.RELEASING:
             return releasing.decide(job, seen, now)
         case State.SUCCEEDED | State.FAILED | State.CANCELLED:
-            wiped = job.wish is DesiredState.CLEAN
+            wiped = job.desired is DesiredState.CLEAN
             return Decision(action=CleanJob()) if wiped else Decision(wake_in=3600)
 
 

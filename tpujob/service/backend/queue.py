@@ -253,7 +253,7 @@ def _not_ended(job: Job) -> int:
     """Return how many unfinished jobs a live record stands for; a group: for the elements yet to be made."""
     if not job.spec.is_group:
         return 1
-    return job.group_size - job.submitted if job.wish is DesiredState.RUN else 0
+    return job.group_size - job.submitted if job.desired is DesiredState.RUN else 0
 
 
 def waits_for(job: Job, other: Job) -> bool:
@@ -268,7 +268,7 @@ def waits_for(job: Job, other: Job) -> bool:
 def still_waiting(jobs: Iterable[Job], other: Job, is_element: Callable[[str], bool]) -> list[str]:
     """Return the ids of the jobs that would never start if the records of `other` and of its elements were removed.
     `is_element`: whether a job of that id is one of these."""
-    waiting = (job for job in jobs if not job.slices and job.wish is DesiredState.RUN)
+    waiting = (job for job in jobs if not job.slices and job.desired is DesiredState.RUN)
     return [
         job.id
         for job in waiting

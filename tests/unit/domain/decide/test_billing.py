@@ -63,7 +63,7 @@ def test_a_slice_that_was_ready_unseen_counts_from_the_creation_of_its_node(
     seen = {} if last_seen is None else {NAME: last_seen}
     then = State.PREPARING if wish is DesiredState.RUN else State.HOLDING
     look = replace(READY, created_at=created)
-    job = settled(replace(waiting(), wish=wish), look, then, last_seen=seen)
+    job = settled(replace(waiting(), desired=wish), look, then, last_seen=seen)
     assert job.slices[0].ready_at == ready_at
     parts = {span.part for span in spans(job, NOW + 60) if span.billed and span.end <= NOW * US}
     assert parts == ({TimePart.PREPARING} if ready_at < NOW else set())
@@ -98,7 +98,7 @@ def test_a_slice_that_cannot_have_been_ready_for_a_minute_is_free(
 
 
 def test_a_slice_that_is_given_up_and_was_ready_unseen_is_counted() -> None:
-    job = replace(waiting(), wish=DesiredState.RELEASE)
+    job = replace(waiting(), desired=DesiredState.RELEASE)
     seen = Observation({NAME: replace(READY, created_at=NOW - HOUR)})
     job = apply(job, decide(job, seen, NOW).event)
     assert job.state is State.RELEASING

@@ -75,7 +75,7 @@ def test_a_condemned_slice_is_stopped_and_given_back_whatever_the_job_does(state
     ):
         if runs and not condemned["stopped"]:
             continue
-        job = with_condemned(job_in(state, wish=wish), condemned)
+        job = with_condemned(job_in(state, desired=wish), condemned)
         looks: dict[str, SliceSeen] = {"tj-000001-1": bad_seen, "tj-000001-2": seen}
         check(job, Observation(looks, reports, readable_for=100.0))
 
@@ -89,7 +89,7 @@ def test_every_end_with_every_verdict_leads_somewhere(state: State) -> None:
     for verdict, end, swap, before, spent in product(VERDICTS, ENDS, SWAPS, earlier, (0, 99)):
         job = job_in(state)
         budgets = dict.fromkeys(("nonfinite", "bad_hosts", "preflights"), spent)
-        job = replace(job, spec=SWAPS[swap], spent=budgets)
+        job = replace(job, spec=SWAPS[swap], retries_used=budgets)
         if before:
             job = _second(job, before)
         fields = {key: value for key, value in end.items() if key != "code"}
@@ -135,7 +135,7 @@ def test_every_silence_hang_and_outage_leads_somewhere(state: State) -> None:
 @pytest.mark.parametrize("state", [State.QUEUED, State.PROVISIONING, State.RELEASING])
 def test_a_refused_offer_is_not_asked_for(state: State) -> None:
     for wish, circuits, seen, wake in product(DesiredState, CIRCUITS, SLICES, (0.0, NOW + 5)):
-        job = replace(job_in(state, wish=wish), wake=wake)
+        job = replace(job_in(state, desired=wish), wake=wake)
         check(job, Observation({"tj-000001-1": seen}, circuits=circuits))
 
 

@@ -187,7 +187,7 @@ def test_a_condemned_slice_is_given_its_time_to_be_suspended_too() -> None:
 def test_a_slice_is_not_kept_for_the_time_by_which_a_clock_was_ahead() -> None:
     """The program has ended by a clock that was two hours ahead; another job may have the slice for a minute."""
     job = job_in(State.RELEASING)
-    job = replace(job, then=State.SUCCEEDED, cause=None)
+    job = replace(job, next_state=State.SUCCEEDED, cause=None)
     heir = HandOver(heir="000002")
     seen = Observation({NAME: Present(SliceState.READY)}, hand_over=heir)
     for since, action in ((NOW - 5, HandOn(NAME, "000002")), (NOW + 7200, DeleteSlice(NAME))):
