@@ -72,6 +72,11 @@ class Budgets:
         out = sum(self._rates.get(name, 0.0) for name in self.world.machines) * 2 * OUT / 3600
         return bool(self.shared) and self.shared - self._spent_by_all() - out <= 0
 
+    def pay_for_no_more(self) -> bool:
+        """Return whether the shared budget has too little left for another slice, perhaps of two times the size."""
+        slice_ = 2 * max(self._rates.values(), default=0.0) * (OUT + WORTH) / 3600
+        return bool(self.shared) and self.shared - self._spent_by_all() < slice_
+
     def kept(self, job: Job) -> None:
         limit = _limit(job)
         if limit is None:

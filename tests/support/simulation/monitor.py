@@ -404,7 +404,9 @@ class Monitor:
                 self.broken("I7", job_id, f"the submit {key} was acknowledged, and is lost")
 
     def _goes_on(self, job: Job) -> bool:
-        """Return whether a job has much work left, and makes progress."""
+        """Return whether a job has much work left and makes progress, or waits for a larger budget."""
+        if job.state is State.QUEUED and self.budgets.pay_for_no_more():
+            return True
         if job.spec.is_group:
             return any(self._goes_on(item) for item in self.jobs.values() if item.group == job.id)
         attempt = job.attempt
