@@ -3,29 +3,32 @@
 `client.py` makes the calls, `bucket.py` describes the setup of buckets.
 """
 
+# Google's libraries have no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import builtins
 import contextlib
 import io
+import os
 import uuid
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from functools import partial
-from typing import IO, Any, TypeVar
-from urllib.parse import urlencode
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from tpujob.adapters.calling import Count, Deadline, uncounted
 from tpujob.adapters.gcs import bucket as gcs_bucket
-from tpujob.adapters.gcs.client import DamagedBytes, StorageClient, parse_json
-from tpujob.adapters.gcs.objects import bucket_path, multipart, object_path
-from tpujob.data.checksums import decode, encode, extend, of_file
-from tpujob.errors import BadRequest, Conflict, NotFound, TpujobError, Transient
+from tpujob.adapters.gcs.client import KIND, StorageClient
+from tpujob.errors import BadRequest, NotFound, TpujobError, Transient
 from tpujob.ports import Blob, BucketFacts, BucketPlace
+
+if TYPE_CHECKING:
+    from google.cloud import storage
 
 T = TypeVar("T")
 
-_FACTS = "name,size,generation,metageneration,updated,metadata,crc32c"
+_FACTS = "name,size,generation,metageneration,updated,metadata"
 #: metadata key by which a conditional write recognises its own earlier try; hidden from callers
 _WRITE_ID = "tpujob-write"
 
@@ -37,7 +40,7 @@ class GcsBlobs:
 
     def __init__(self, project: str, endpoint: str = "", *, count: Count = uncounted) -> None:
         self._project = project
-        self._client = StorageClient(endpoint, count=count)
+        self._client = StorageClient(project, endpoint, count=count)
 
     def put(
         self,
@@ -52,106 +55,114 @@ class GcsBlobs:
         deadline = Deadline(timeout)
         write_id = uuid.uuid4().hex
         custom = dict(metadata or {})
-        query = {"uploadType": "multipart", "fields": _FACTS}
         if if_generation is not None:
             custom[_WRITE_ID] = write_id
-            query["ifGenerationMatch"] = str(if_generation)
-        target = f"/upload{bucket_path(bucket)}/o?{urlencode(query)}"
-        file = io.BytesIO(data) if isinstance(data, bytes) else data
-        crc32c = of_file(file)[1]
-        kind = "application/octet-stream"
-        resource = {"name": name, "contentType": kind, "metadata": custom, "crc32c": encode(crc32c)}
+        file = _BoundedFile(io.BytesIO(data) if isinstance(data, bytes) else data, deadline)
+        size = file.seek(0, os.SEEK_END)
 
         def once(left: float, failures: int) -> Blob:
-            headers, body = multipart(resource, file, deadline)
+            from google.api_core.exceptions import PreconditionFailed
+
+            blob = self._client.blob(bucket, name)
+            blob.metadata = custom
             try:
-                reply = self._client.request("POST", target, headers, body, timeout=left)
-            except Conflict as conflict:
+                blob.upload_from_file(
+                    file,
+                    rewind=True,
+                    size=size,
+                    content_type=KIND,
+                    if_generation_match=if_generation,
+                    checksum="crc32c",
+                    timeout=left,
+                    retry=None,
+                )
+            except PreconditionFailed:
                 if failures == 0:
                     raise
                 # an earlier try may have succeeded, although its answer was lost
-                try:
-                    stored = self._resource(bucket, name, left)
-                except NotFound:  # the object that caused the conflict was deleted
-                    raise conflict from None
-                if stored.get("metadata", {}).get(_WRITE_ID) != write_id:
+                stored = blob.bucket.get_blob(name, timeout=left, retry=None)
+                if stored is None or (stored.metadata or {}).get(_WRITE_ID) != write_id:
                     raise
-                return _blob(bucket, stored)
-            stored = parse_json(reply)
-            if decode(stored.get("crc32c")) != crc32c:
-                raise DamagedBytes("the storage has another CRC32C than was sent")
-            return _blob(bucket, stored)
+                blob = stored
+            return _facts(bucket, blob)
 
         return self._client.retry(f"write {path}", deadline, once, safe=if_generation is not None)
 
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
         bucket, name = split_path(path)
         whole = start == 0 and end is None
-        # gzip: the storage sends compressed objects as they are stored
-        headers = {"Accept-Encoding": "gzip"}
-        if not whole:
-            headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
-        target = f"{object_path(bucket, name)}?alt=media"
+        deadline = Deadline(timeout)
 
-        def once(left: float) -> bytes:
+        def once(left: float, _: int) -> bytes:
+            from google.api_core.exceptions import RequestRangeNotSatisfiable
+
+            blob = self._client.blob(bucket, name)
+            blob.chunk_size = None  # one request, so that the checksum of the whole is compared
             if end is not None and end <= start:
-                self._resource(bucket, name, left)  # nothing to read, but the object must exist
+                blob.reload(timeout=left, retry=None)  # nothing to read, but the object must exist
                 return b""
-            reply = self._client.request("GET", target, headers, timeout=left, accept=(416,))
-            if reply.status == 416:  # the object ends before `start`
+            content = io.BytesIO()
+            try:
+                blob.download_to_file(
+                    _BoundedFile(content, deadline),
+                    start=start or None,
+                    end=None if end is None else end - 1,
+                    raw_download=True,
+                    checksum="crc32c" if whole else None,
+                    timeout=left,
+                    retry=None,
+                )
+            except RequestRangeNotSatisfiable:  # the object ends before `start`
                 return b""
-            declared = reply.headers.get("x-goog-hash", "").partition("crc32c=")[2]
-            crc32c = decode(declared.partition(",")[0])
-            if whole and crc32c not in (None, extend(0, reply.body)):
-                raise DamagedBytes("the bytes do not have the CRC32C of the object")
-            return reply.body
+            return content.getvalue()
 
-        return self._retry(f"read {path}", timeout, once)
+        return self._client.retry(f"read {path}", deadline, once)
 
     def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
         bucket, start = split_path(prefix, empty=True)
         deadline = Deadline(timeout)
-        query = {"prefix": start, "fields": f"items({_FACTS}),nextPageToken"}
         blobs: builtins.list[Blob] = []
+        token: str | None = None
+
+        def page(left: float, _: int) -> Any:
+            return self._client.page(bucket, token, left, _FACTS, prefix=start, page_size=most)
 
         while True:
-            page = partial(self._get, f"{bucket_path(bucket)}/o?{urlencode(query)}")
-            answer = self._retry(f"list {prefix}", deadline.remaining(), page)
-            blobs += [_blob(bucket, item) for item in answer.get("items", ())]
-            query["pageToken"] = answer.get("nextPageToken", "")
-            if not query["pageToken"] or (most is not None and len(blobs) >= most):
+            items, token = self._client.retry(f"list {prefix}", deadline, page)
+            blobs += [_facts(bucket, item) for item in items]
+            if not token or (most is not None and len(blobs) >= most):
                 return blobs[:most]
 
     def touch(self, path: str, *, timeout: float) -> None:
         bucket, name = split_path(path)
-        target = object_path(bucket, name)
-        # a patch keeps the other keys
-        mark = {"metadata": {_WRITE_ID: uuid.uuid4().hex}}
-        self._retry(
-            f"touch {path}",
-            timeout,
-            lambda left: self._client.json("PATCH", target, mark, timeout=left),
-        )
+
+        def once(left: float) -> None:
+            blob = self._client.blob(bucket, name)
+            blob.metadata = {_WRITE_ID: uuid.uuid4().hex}  # a patch keeps the other keys
+            blob.patch(timeout=left, retry=None)
+
+        self._retry(f"touch {path}", timeout, once)
 
     def delete(self, path: str, *, unchanged: Blob | None = None, timeout: float) -> None:
         bucket, name = split_path(path)
-        target = object_path(bucket, name)
-        if unchanged:
-            target += f"?ifGenerationMatch={unchanged.generation}"
-            target += f"&ifMetagenerationMatch={unchanged.touched}"
-        with contextlib.suppress(NotFound):
-            self._retry(
-                f"delete {path}",
-                timeout,
-                lambda left: self._client.request("DELETE", target, {}, timeout=left),
+
+        def once(left: float) -> None:
+            self._client.bucket(bucket).delete_blob(
+                name,
+                if_generation_match=unchanged.generation if unchanged else None,
+                if_metageneration_match=unchanged.touched if unchanged else None,
+                timeout=left,
+                retry=None,
             )
+
+        with contextlib.suppress(NotFound):
+            self._retry(f"delete {path}", timeout, once)
 
     def clock(self, *, timeout: float) -> float:
         def once(left: float) -> float:
             problem = "its answers have no Date header"
             try:
-                target = f"{bucket_path('tpujob-clock')}?fields=name"
-                self._client.request("GET", target, {}, timeout=left)
+                self._client.send("GET", "tpujob-clock", "", left, params={"fields": "name"})
             except TpujobError as error:  # even a refusal has the time
                 problem = error.message
             if (now := self._client.clock.now()) is None:
@@ -164,15 +175,15 @@ class GcsBlobs:
 
     def ensure_bucket(self, bucket: str, region: str, *, timeout: float) -> None:
         name, _ = split_path(bucket, empty=True)
-        query = urlencode({"project": self._project})
         new = {"name": name, "location": region, **gcs_bucket.needed_changes({"name": name}, None)}
+        project = {"project": self._project}
 
         def once(left: float) -> dict[str, Any]:
             try:
-                return self._get(bucket_path(name), left)
+                return self._client.json("GET", name, "", left)
             except NotFound:
                 # Transient when another caller was faster or the name is taken: the next try reads the bucket again
-                return self._client.json("POST", f"/storage/v1/b?{query}", new, timeout=left)
+                return self._client.json("POST", "", "", left, params=project, json=new)
 
         resource = self._retry(f"use bucket gs://{name}", timeout, once)
         gcs_bucket.check_location(resource, region)
@@ -187,13 +198,13 @@ class GcsBlobs:
         name, _ = split_path(bucket, empty=True)
 
         def once(left: float) -> BucketFacts:
-            resource = self._get(bucket_path(name), left)
+            resource = self._client.json("GET", name, "", left)
             if not adopt:
                 gcs_bucket.check_ours(resource)
             if changes := gcs_bucket.needed_changes(resource, log_days):
-                target = f"{bucket_path(name)}?projection=full"
-                target += f"&ifMetagenerationMatch={resource['metageneration']}"
-                resource = self._client.json("PATCH", target, changes, timeout=left)
+                unchanged = {"ifMetagenerationMatch": resource["metageneration"]}
+                query = {"projection": "full", **unchanged}
+                resource = self._client.json("PATCH", name, "", left, params=query, json=changes)
             return gcs_bucket.facts_of(resource)
 
         return self._retry(f"set up bucket gs://{name}", timeout, once)
@@ -201,13 +212,13 @@ class GcsBlobs:
     def bucket(self, bucket: str, *, timeout: float) -> BucketFacts:
         """Return how the bucket is set up. Raises NotFound; Refused when it belongs to another project."""
         name, _ = split_path(bucket, empty=True)
-        read = partial(self._get, bucket_path(name))
+        read = partial(self._client.json, "GET", name, "")
         return gcs_bucket.facts_of(self._retry(f"look at bucket gs://{name}", timeout, read))
 
     def place(self, bucket: str, *, timeout: float) -> BucketPlace:
         name, _ = split_path(bucket, empty=True)
         # an account that may only use objects cannot read the bucket itself, but may read its layout
-        read = partial(self._get, f"{bucket_path(name)}/storageLayout")
+        read = partial(self._client.json, "GET", name, "/storageLayout")
         return gcs_bucket.place_of(self._retry(f"look at bucket gs://{name}", timeout, read))
 
     def close(self) -> None:
@@ -218,11 +229,21 @@ class GcsBlobs:
         """Return the result of the first `once(seconds left)` that succeeds."""
         return self._client.retry(operation, Deadline(timeout), lambda left, _: once(left))
 
-    def _resource(self, bucket: str, name: str, timeout: float) -> dict[str, Any]:
-        return self._get(f"{object_path(bucket, name)}?fields={_FACTS}", timeout)
 
-    def _get(self, target: str, timeout: float) -> dict[str, Any]:
-        return self._client.json("GET", target, timeout=timeout)
+class _BoundedFile:
+    """A file whose reads and writes raise Transient after the deadline, as Google's client bounds single waits only."""
+
+    def __init__(self, file: IO[bytes], deadline: Deadline) -> None:
+        self.seek, self.tell = file.seek, file.tell
+        self._file, self._deadline = file, deadline
+
+    def read(self, size: int = -1) -> bytes:
+        self._deadline.left()
+        return self._file.read(size)
+
+    def write(self, data: bytes) -> int:
+        self._deadline.left()
+        return self._file.write(data)
 
 
 def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:
@@ -234,13 +255,13 @@ def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:
     return bucket, name
 
 
-def _blob(bucket: str, resource: Mapping[str, Any]) -> Blob:
-    metadata = {k: v for k, v in resource.get("metadata", {}).items() if k != _WRITE_ID}
+def _facts(bucket: str, blob: storage.Blob) -> Blob:
+    metadata = {k: v for k, v in (blob.metadata or {}).items() if k != _WRITE_ID}
     return Blob(
-        path=f"gs://{bucket}/{resource['name']}",
-        size=int(resource["size"]),
-        generation=int(resource["generation"]),
-        updated=datetime.fromisoformat(resource["updated"]).timestamp(),
+        path=f"gs://{bucket}/{blob.name}",
+        size=blob.size or 0,
+        generation=blob.generation or 0,
+        updated=blob.updated.timestamp(),
         metadata=metadata,
-        touched=int(resource["metageneration"]),
+        touched=blob.metageneration or 0,
     )
