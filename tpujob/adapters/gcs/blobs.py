@@ -13,34 +13,26 @@ import contextlib
 import io
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, Any
+from urllib.parse import quote
 
-from tpujob.adapters.calling import Count, Deadline, uncounted
+from tpujob.adapters.calling import Deadline
 from tpujob.adapters.gcs import bucket as gcs_bucket
-from tpujob.adapters.gcs.client import KIND, StorageClient
-from tpujob.errors import BadRequest, NotFound, TpujobError, Transient
+from tpujob.adapters.gcs.client import KIND, StorageClient, translated
+from tpujob.errors import BadRequest, Conflict, NotFound, TpujobError, Transient
 from tpujob.ports import Blob, BucketFacts, BucketPlace
-
-if TYPE_CHECKING:
-    from google.cloud import storage
-
-T = TypeVar("T")
 
 _FACTS = "name,size,generation,metageneration,updated,metadata"
 #: metadata key by which a conditional write recognises its own earlier try; hidden from callers
 _WRITE_ID = "tpujob-write"
 
 
-class GcsBlobs:
+class GcsBlobs(StorageClient):
     """Implements `ports.Blobs`. Thread-safe. Reads, deletes and conditional writes are retried until they succeed or
     the time is up. An unconditional write is not, because a late retry could undo another writer's. After a wrong
     checksum any call is retried."""
-
-    def __init__(self, project: str, endpoint: str = "", *, count: Count = uncounted) -> None:
-        self._project = project
-        self._client = StorageClient(project, endpoint, count=count)
 
     def put(
         self,
@@ -52,55 +44,53 @@ class GcsBlobs:
         timeout: float,
     ) -> Blob:
         bucket, name = split_path(path)
-        deadline = Deadline(timeout)
+        conditional = if_generation is not None
         write_id = uuid.uuid4().hex
-        custom = dict(metadata or {})
-        if if_generation is not None:
-            custom[_WRITE_ID] = write_id
+        custom = {**(metadata or {}), **({_WRITE_ID: write_id} if conditional else {})}
+        deadline = Deadline(timeout)
         file = _BoundedFile(io.BytesIO(data) if isinstance(data, bytes) else data, deadline)
-        size = file.seek(0, os.SEEK_END)
+        size, tries = file.seek(0, os.SEEK_END), 0
 
-        def once(left: float, failures: int) -> Blob:
-            from google.api_core.exceptions import PreconditionFailed
-
-            blob = self._client.blob(bucket, name)
+        def once(left: float) -> Blob:
+            nonlocal tries
+            tries += 1
+            blob = self.blob(bucket, name)
             blob.metadata = custom
             try:
-                blob.upload_from_file(
-                    file,
-                    rewind=True,
-                    size=size,
-                    content_type=KIND,
-                    if_generation_match=if_generation,
-                    checksum="crc32c",
-                    timeout=left,
-                    retry=None,
-                )
-            except PreconditionFailed:
-                if failures == 0:
-                    raise
+                with translated():
+                    blob.upload_from_file(
+                        file,
+                        rewind=True,
+                        size=size,
+                        content_type=KIND,
+                        if_generation_match=if_generation,
+                        checksum="crc32c",
+                        timeout=left,
+                        retry=None,
+                    )
+            except Conflict:
                 # an earlier try may have succeeded, although its answer was lost
-                stored = blob.bucket.get_blob(name, timeout=left, retry=None)
+                stored = blob.bucket.get_blob(name, timeout=left, retry=None) if tries > 1 else None
                 if stored is None or (stored.metadata or {}).get(_WRITE_ID) != write_id:
                     raise
                 blob = stored
             return _facts(bucket, blob)
 
-        return self._client.retry(f"write {path}", deadline, once, safe=if_generation is not None)
+        return self.retry(f"write {path}", deadline, once, safe=conditional)
 
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
         bucket, name = split_path(path)
         whole = start == 0 and end is None
         deadline = Deadline(timeout)
 
-        def once(left: float, _: int) -> bytes:
+        def once(left: float) -> bytes:
             from google.api_core.exceptions import RequestRangeNotSatisfiable
 
-            blob = self._client.blob(bucket, name)
-            blob.chunk_size = None  # one request, so that the checksum of the whole is compared
+            blob = self.blob(bucket, name)
             if end is not None and end <= start:
                 blob.reload(timeout=left, retry=None)  # nothing to read, but the object must exist
                 return b""
+            blob.chunk_size = None  # one request, so that the checksum of the whole is compared
             content = io.BytesIO()
             try:
                 blob.download_to_file(
@@ -116,39 +106,33 @@ class GcsBlobs:
                 return b""
             return content.getvalue()
 
-        return self._client.retry(f"read {path}", deadline, once)
+        return self.retry(f"read {path}", deadline, once)
 
     def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
-        bucket, start = split_path(prefix, empty=True)
-        deadline = Deadline(timeout)
+        bucket, _ = split_path(prefix, empty=True)
         blobs: builtins.list[Blob] = []
-        token: str | None = None
-
-        def page(left: float, _: int) -> Any:
-            return self._client.page(bucket, token, left, _FACTS, prefix=start, page_size=most)
-
-        while True:
-            items, token = self._client.retry(f"list {prefix}", deadline, page)
-            blobs += [_facts(bucket, item) for item in items]
-            if not token or (most is not None and len(blobs) >= most):
-                return blobs[:most]
+        deadline = Deadline(timeout)
+        for page in self.blob_pages(prefix, lambda: deadline, _FACTS, page_size=most):
+            blobs += [_facts(bucket, item) for item in page]
+            if most is not None and len(blobs) >= most:
+                break
+        return blobs[:most]
 
     def touch(self, path: str, *, timeout: float) -> None:
         bucket, name = split_path(path)
 
         def once(left: float) -> None:
-            blob = self._client.blob(bucket, name)
+            blob = self.blob(bucket, name)
             blob.metadata = {_WRITE_ID: uuid.uuid4().hex}  # a patch keeps the other keys
             blob.patch(timeout=left, retry=None)
 
-        self._retry(f"touch {path}", timeout, once)
+        self.retry(f"touch {path}", Deadline(timeout), once)
 
     def delete(self, path: str, *, unchanged: Blob | None = None, timeout: float) -> None:
         bucket, name = split_path(path)
 
         def once(left: float) -> None:
-            self._client.bucket(bucket).delete_blob(
-                name,
+            self.blob(bucket, name).delete(
                 if_generation_match=unchanged.generation if unchanged else None,
                 if_metageneration_match=unchanged.touched if unchanged else None,
                 timeout=left,
@@ -156,36 +140,37 @@ class GcsBlobs:
             )
 
         with contextlib.suppress(NotFound):
-            self._retry(f"delete {path}", timeout, once)
+            self.retry(f"delete {path}", Deadline(timeout), once)
 
     def clock(self, *, timeout: float) -> float:
         def once(left: float) -> float:
             problem = "its answers have no Date header"
             try:
-                self._client.send("GET", "tpujob-clock", "", left, params={"fields": "name"})
+                with translated():
+                    self.send("GET", "/tpujob-clock", left, params={"fields": "name"})
             except TpujobError as error:  # even a refusal has the time
                 problem = error.message
-            if (now := self._client.clock.now()) is None:
+            if (now := self.server_clock.now()) is None:
                 raise Transient(problem)
             return now
 
-        if (now := self._client.clock.now()) is not None:
+        if (now := self.server_clock.now()) is not None:
             return now
-        return self._retry("ask the storage for its time", timeout, once)
+        return self.retry("ask the storage for its time", Deadline(timeout), once)
 
     def ensure_bucket(self, bucket: str, region: str, *, timeout: float) -> None:
-        name, _ = split_path(bucket, empty=True)
+        name, path = _bucket_path(bucket)
         new = {"name": name, "location": region, **gcs_bucket.needed_changes({"name": name}, None)}
-        project = {"project": self._project}
+        query = {"project": self.project}
 
         def once(left: float) -> dict[str, Any]:
             try:
-                return self._client.json("GET", name, "", left)
+                return self.json("GET", path, left)
             except NotFound:
                 # Transient when another caller was faster or the name is taken: the next try reads the bucket again
-                return self._client.json("POST", "", "", left, params=project, json=new)
+                return self.json("POST", "", left, params=query, json=new)
 
-        resource = self._retry(f"use bucket gs://{name}", timeout, once)
+        resource = self.retry(f"use bucket gs://{name}", Deadline(timeout), once)
         gcs_bucket.check_location(resource, region)
 
     def make_bucket(
@@ -195,39 +180,31 @@ class GcsBlobs:
         removed after `log_days` (None: never); other lifecycle rules stay. Safe to repeat. Raises Refused when the
         bucket lies elsewhere, belongs to another project, or was not made by tpujob and `adopt` is not set."""
         self.ensure_bucket(bucket, region, timeout=timeout)
-        name, _ = split_path(bucket, empty=True)
+        name, path = _bucket_path(bucket)
 
         def once(left: float) -> BucketFacts:
-            resource = self._client.json("GET", name, "", left)
+            resource = self.json("GET", path, left)
             if not adopt:
                 gcs_bucket.check_ours(resource)
             if changes := gcs_bucket.needed_changes(resource, log_days):
-                unchanged = {"ifMetagenerationMatch": resource["metageneration"]}
-                query = {"projection": "full", **unchanged}
-                resource = self._client.json("PATCH", name, "", left, params=query, json=changes)
+                query = {"ifMetagenerationMatch": resource["metageneration"], "projection": "full"}
+                resource = self.json("PATCH", path, left, params=query, json=changes)
             return gcs_bucket.facts_of(resource)
 
-        return self._retry(f"set up bucket gs://{name}", timeout, once)
+        return self.retry(f"set up bucket gs://{name}", Deadline(timeout), once)
 
     def bucket(self, bucket: str, *, timeout: float) -> BucketFacts:
         """Return how the bucket is set up. Raises NotFound; Refused when it belongs to another project."""
-        name, _ = split_path(bucket, empty=True)
-        read = partial(self._client.json, "GET", name, "")
-        return gcs_bucket.facts_of(self._retry(f"look at bucket gs://{name}", timeout, read))
+        return gcs_bucket.facts_of(self._read_bucket(bucket, "", timeout))
 
     def place(self, bucket: str, *, timeout: float) -> BucketPlace:
-        name, _ = split_path(bucket, empty=True)
         # an account that may only use objects cannot read the bucket itself, but may read its layout
-        read = partial(self._client.json, "GET", name, "/storageLayout")
-        return gcs_bucket.place_of(self._retry(f"look at bucket gs://{name}", timeout, read))
+        return gcs_bucket.place_of(self._read_bucket(bucket, "/storageLayout", timeout))
 
-    def close(self) -> None:
-        """Close the connections; a later call opens new ones. Safe to repeat."""
-        self._client.close()
-
-    def _retry(self, operation: str, timeout: float, once: Callable[[float], T]) -> T:
-        """Return the result of the first `once(seconds left)` that succeeds."""
-        return self._client.retry(operation, Deadline(timeout), lambda left, _: once(left))
+    def _read_bucket(self, bucket: str, below: str, timeout: float) -> dict[str, Any]:
+        name, path = _bucket_path(bucket)
+        read = partial(self.json, "GET", path + below)
+        return self.retry(f"look at bucket gs://{name}", Deadline(timeout), read)
 
 
 class _BoundedFile:
@@ -255,7 +232,13 @@ def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:
     return bucket, name
 
 
-def _facts(bucket: str, blob: storage.Blob) -> Blob:
+def _bucket_path(bucket: str) -> tuple[str, str]:
+    """Return the name of a bucket, and its path in the JSON API."""
+    name, _ = split_path(bucket, empty=True)
+    return name, f"/{quote(name, safe='')}"
+
+
+def _facts(bucket: str, blob: Any) -> Blob:
     metadata = {k: v for k, v in (blob.metadata or {}).items() if k != _WRITE_ID}
     return Blob(
         path=f"gs://{bucket}/{blob.name}",

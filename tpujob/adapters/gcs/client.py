@@ -14,10 +14,8 @@ import contextlib
 import json
 import os
 import threading
-import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, urlsplit
 
 from tpujob.adapters.calling import (
     Backoff,
@@ -29,15 +27,14 @@ from tpujob.adapters.calling import (
     repeated,
     uncounted,
 )
-from tpujob.adapters.connections import proxy_for
 from tpujob.data.objects import Operations
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Transient
 
 if TYPE_CHECKING:
     import requests
-    from google.auth.transport.requests import AuthorizedSession
-    from google.cloud import storage
+
+    from tpujob.adapters.gcs.session import Session
 
 T = TypeVar("T")
 
@@ -45,8 +42,6 @@ KIND = "application/octet-stream"
 PIECE = 8 << 20  #: bytes of one request of a large upload
 _GOOGLE = "https://storage.googleapis.com"
 _BACKOFF = Backoff(first=0.1, longest=10.0)
-#: connections that stay open for later calls; there are as many connections as calls at once
-_IDLE = 128
 _SCOPE = "https://www.googleapis.com/auth/devstorage.full_control"
 #: retries of one call after damaged bytes
 _DAMAGED = 3
@@ -63,13 +58,20 @@ class DamagedBytes(Transient):
 class StorageClient:
     """Calls to Cloud Storage. Thread-safe."""
 
-    def __init__(self, project: str = "", endpoint: str = "", *, count: Count = uncounted) -> None:
-        """`project`: of new buckets. `endpoint`: the URL of an emulated storage, called without credentials."""
-        self._project, self._count = project, count
+    def __init__(
+        self,
+        project: str = "",
+        endpoint: str = "",
+        *,
+        timeout: float = 60.0,
+        count: Count = uncounted,
+    ) -> None:
+        """`endpoint`: the URL of an emulated storage, called without credentials. `timeout`: seconds for one answer."""
+        self.project, self.timeout, self._count = project, timeout, count
         self._emulated, self._url = bool(endpoint), endpoint or _GOOGLE
         self._lock = threading.Lock()
-        self._connection: tuple[storage.Client, AuthorizedSession] | None = None
-        self.clock = ServerClock()  #: notes the time of each answer
+        self._connection: tuple[Any, Session] | None = None
+        self.server_clock = ServerClock()  #: notes the time of each answer
         self.operations = Operations()
 
     def close(self) -> None:
@@ -77,76 +79,95 @@ class StorageClient:
         with self._lock:
             connection, self._connection = self._connection, None
         if connection:
-            client, session = connection
-            # a session leaves its connections to the collector, and an error's answer may refer to them
-            for adapter in session.adapters.values():
-                for manager in (adapter.poolmanager, *adapter.proxy_manager.values()):
-                    for key in manager.pools.keys():
-                        manager.pools[key].close()
-            client.close()
+            connection[1].close()
 
-    def blob(self, bucket: str, name: str, generation: int | None = None) -> storage.Blob:
-        return self.bucket(bucket).blob(name, chunk_size=PIECE, generation=generation)
+    def connected(self) -> tuple[Any, Session]:
+        """Return Google's client and its session. Raises Refused without credentials."""
+        with self._lock:
+            self._connection = self._connection or self.connect()
+            return self._connection
 
-    def bucket(self, name: str) -> storage.Bucket:
-        """Return Google's object of a bucket. Raises Refused for an invalid name, and without credentials."""
+    def connect(self) -> tuple[Any, Session]:
+        import google.auth
+        from google.auth.credentials import AnonymousCredentials
+        from google.cloud import storage
+
+        from tpujob.adapters.gcs.session import Session
+
+        # else the client reads each bucket's settings in a thread, for traces that nothing here records
+        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
+        credentials: Any = AnonymousCredentials()
+        if not self._emulated:
+            credentials = google.auth.default(scopes=[_SCOPE])[0]
+        session: Any = Session(self._url, credentials, self.server_clock)
+        options = {"api_endpoint": self._url}
+        client = storage.Client(self.project or None, credentials, session, client_options=options)
+        return client, session
+
+    def blob(self, bucket: str, name: str, generation: int | None = None) -> Any:
+        """Return Google's object of an object. Raises Refused for an invalid name of a bucket."""
         try:
-            return self._connected()[0].bucket(name)
+            bucket_object = self.connected()[0].bucket(bucket)
         except ValueError as error:
-            raise Refused(f"Invalid bucket name: {name!r}", cause=Cause.BAD_SPEC) from error
+            raise Refused(f"Invalid bucket name: {bucket!r}", cause=Cause.BAD_SPEC) from error
+        return bucket_object.blob(name, chunk_size=PIECE, generation=generation)
 
-    def page(
-        self, bucket: str, token: str | None, timeout: float, fields: str, **query: Any
-    ) -> tuple[list[storage.Blob], str | None]:
-        """Return one page of a list, and the token of the next one; None: it is the last."""
-        blobs = self.bucket(bucket).list_blobs(
-            page_token=token,
-            fields=f"items({fields}),nextPageToken",
-            timeout=timeout,
-            retry=None,
-            **query,
-        )
-        return list(next(blobs.pages, ())), blobs.next_page_token
+    def blob_pages(
+        self, path: str, deadline: Callable[[], Deadline], fields: str, **query: Any
+    ) -> Iterator[list[Any]]:
+        """Yield the pages of a list of the objects whose `gs://` path starts with `path`. `deadline`: that of the next
+        page, which is billed as class A."""
+        bucket, _, prefix = path.removeprefix("gs://").partition("/")
+        query |= {"prefix": prefix, "fields": f"items({fields}),nextPageToken", "retry": None}
 
-    def json(
-        self, method: str, bucket: str, below: str, timeout: float, **options: Any
-    ) -> dict[str, Any]:
-        """Return the JSON document of an answer about a bucket. Google's client has no method for the layout of a
-        bucket, and drops lifecycle rules of kinds that it does not know."""
-        return self.send(method, bucket, below, timeout, **options).json()
+        def page(left: float) -> tuple[list[Any], str | None]:
+            client, _ = self.connected()
+            blobs = client.list_blobs(bucket, timeout=left, **query)
+            return list(next(blobs.pages, ())), blobs.next_page_token
+
+        while True:
+            items, query["page_token"] = self.retry(f"list {path}", deadline(), page, a=1)
+            yield items
+            if not query["page_token"]:
+                return
 
     def send(
-        self, method: str, bucket: str, below: str, timeout: float, **options: Any
+        self, method: str, path: str, timeout: float, *, stream: bool = False, **options: Any
     ) -> requests.Response:
-        """Send a request about a bucket; return the answer. `options`: as of requests. Raises our error for a refusal,
-        and the errors of requests."""
-        path = f"/b/{quote(bucket, safe='')}{below}" if bucket else "/b"
-        _, session = self._connected()
-        url = f"{self._url}/storage/v1{path}"
-        response = session.request(method, url, timeout=timeout, **options)
+        """Send a request for which Google's client has no method: it cannot read the layout of a bucket, it drops
+        lifecycle rules of kinds that it does not know, and it writes downloads to files only."""
+        _, session = self.connected()
+        url = f"{self._url}/storage/v1/b{path}"
+        response = session.request(method, url, timeout=timeout, stream=stream, **options)
         if not response.ok:
             raise refusal(response.status_code, response.content)
         return response
+
+    def json(self, method: str, path: str, timeout: float, **options: Any) -> dict[str, Any]:
+        """Return the JSON document of an answer. Sends as `send` does."""
+        return self.send(method, path, timeout, **options).json()
 
     def retry(
         self,
         operation: str,
         deadline: Deadline,
-        call: Callable[[float, int], T],
+        call: Callable[[float], T],
         *,
         safe: bool = True,
         a: int = 0,
         b: int = 0,
     ) -> T:
-        """Call `call(seconds left, failures so far)` until it succeeds, and return its result. `safe`: the call may be
-        applied twice. `a`, `b`: billed operations of a try. The error's message begins with "cannot" and `operation`,
-        whose first word `Count` gets."""
+        """Call `call(seconds for an answer)` until it succeeds, and return its result. `safe`: the call may be applied
+        twice. `a`, `b`: billed operations of each try. The error's message begins with "cannot" and `operation`, whose
+        first word `Count` gets."""
         damaged = 0
 
-        def once(left: float, failures: int) -> T:
-            self.count_operations(a, b)
+        def once(left: float, _failures: int) -> T:
+            with self._lock:
+                self.operations.class_a += a
+                self.operations.class_b += b
             with counted(self._count, operation.partition(" ")[0]), translated():
-                return call(left, failures)
+                return call(min(left, self.timeout))
 
         def worth_it(error: Transient) -> bool:
             nonlocal damaged
@@ -159,47 +180,6 @@ class StorageClient:
             error.args = (f"cannot {operation}: {error.message}",)
             error.message = error.args[0]
             raise
-
-    def count_operations(self, a: int = 0, b: int = 0) -> None:
-        """Count billed operations of class A and B."""
-        with self._lock:
-            self.operations.class_a += a
-            self.operations.class_b += b
-
-    def _connected(self) -> tuple[storage.Client, AuthorizedSession]:
-        with self._lock:
-            if self._connection is None:
-                self._connection = self._connect()
-            return self._connection
-
-    def _connect(self) -> tuple[storage.Client, AuthorizedSession]:
-        import google.auth
-        from google.auth.credentials import AnonymousCredentials
-        from google.auth.transport.requests import AuthorizedSession
-        from google.cloud import storage
-        from requests.adapters import HTTPAdapter
-
-        # else it asks for each bucket's metadata in a thread, for traces that nothing here reads
-        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
-        credentials: Any = AnonymousCredentials()
-        if not self._emulated:
-            credentials = google.auth.default(scopes=[_SCOPE])[0]
-        session = AuthorizedSession(credentials)
-        # requests would read the environment again for each request, which is a fifth of its CPU time
-        session.trust_env = False
-        session.verify = os.environ.get("REQUESTS_CA_BUNDLE") or True
-        url = urlsplit(self._url)
-        if url.scheme == "https" and (proxy := proxy_for("https", url.hostname or "")):
-            session.proxies = {"https": proxy}
-        session.mount(f"{url.scheme}://", HTTPAdapter(pool_maxsize=_IDLE))
-        session.hooks["response"].append(self._note_time)
-        options = {"api_endpoint": self._url}
-        client = storage.Client(self._project or None, credentials, session, client_options=options)
-        return client, session
-
-    def _note_time(self, response: requests.Response, **_: object) -> None:
-        sent = time.monotonic() - response.elapsed.total_seconds()
-        self.clock.note(response.headers.get("Date", ""), sent)
 
 
 # Errors ---------------------------------------------------------------------------------------------------------------
@@ -231,7 +211,7 @@ def our_error(error: Exception) -> TpujobError | None:
     if isinstance(error, DataCorruption):
         return DamagedBytes("the bytes do not have the CRC32C of the object")
     if isinstance(error, GoogleAPICallError | InvalidResponse):
-        response = error.response
+        response: Any = error.response
         return refusal(response.status_code, response.content)
     if isinstance(error, GoogleAuthError):
         return credentials_error(error)
