@@ -93,6 +93,7 @@ lint: $(READY)  ## format, lint, types, the direction of imports, and bandit
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/bandit --quiet --configfile pyproject.toml --severity-level medium --recursive tpujob workloads
+	@$(BIN)/python -m tests.support.figures
 
 # Of main, where there is one: files that a branch or the working tree has changed.
 lint-changed: $(READY)

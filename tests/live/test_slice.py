@@ -258,7 +258,7 @@ def job(held: Project) -> Job:
     spec = parse({"name": JOB, "tpu": {"type": held.slice.type}, "run": {"command": "true"}})
     now = time.time()
     return Job(
-        id=JOB, name=JOB, user=JOB, spec=spec, state=State.PREPARING, wish=DesiredState.RUN, created_at=now,
+        id=JOB, name=JOB, user=JOB, spec=spec, state=State.PREPARING, desired=DesiredState.RUN, created_at=now,
         state_since=now, bucket=held.workdir, slices=(held.slice,),
         attempts=(Attempt(1, held.slice.name, now),),
     )  # fmt: skip

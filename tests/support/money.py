@@ -29,7 +29,7 @@ def assert_adds_up(job: Job, now: float, by: Group) -> None:
 def assert_covers(job: Job, now: float, slack: float) -> None:
     """Assert that parts and rests cover the time from creation to end; `slack`: seconds by which clocks differ."""
     reached = moment(job.created_at)
-    rests = [(moment(rest.start), moment(rest.end)) for rest in job.rests]
+    rests = [(moment(rest.start), moment(rest.end)) for rest in job.idle_periods]
     for start, end in sorted([*((s.start, s.end) for s in spans(job, now)), *rests]):
         assert start <= reached + slack * US, f"nothing covers {(start - reached) / US:.1f} s"
         reached = max(reached, end)

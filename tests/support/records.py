@@ -48,8 +48,8 @@ WITH_ATTEMPT = WITH_SLICE - {State.PROVISIONING}
 def job_in(
     state: State,
     *,
-    wish: DesiredState = DesiredState.RUN,
-    then: State = State.QUEUED,
+    desired: DesiredState = DesiredState.RUN,
+    next_state: State = State.QUEUED,
     deleted: bool = False,
 ) -> Job:
     slice = a_slice()
@@ -71,12 +71,12 @@ def job_in(
         user="ada",
         spec=SPEC,
         state=state,
-        wish=wish,
+        desired=desired,
         created_at=NOW - 600,
         state_since=NOW - 300,
         slices=(slice,) if state in WITH_SLICE else (),
         attempts=(attempt,) if state in WITH_ATTEMPT else (),
-        then=then if state is State.RELEASING else None,
+        next_state=next_state if state is State.RELEASING else None,
         cause=Cause.PREEMPTED if state is State.RELEASING else None,
         hold_until=NOW + 60 if state is State.HOLDING else None,
     )
@@ -160,7 +160,7 @@ def a_job(**run: Any) -> Job:
         user="ada",
         spec=spec,
         state=State.PREPARING,
-        wish=DesiredState.RUN,
+        desired=DesiredState.RUN,
         created_at=0.0,
         state_since=0.0,
         bucket="gs://shed",

@@ -148,7 +148,7 @@ def job_view(job_id: str = "000042", **fields: Any) -> JobView:
         "name": "digits",
         "user": "ada",
         "state": "running",
-        "wish": "run",
+        "desired": "run",
         "message": "attempt 1 runs on 2 hosts",
         "next": coming("finish", goes_on),
         "usd_spent": 0.12,
@@ -485,7 +485,7 @@ class ScriptedJobs:
         return [arguments for called, arguments in self.calls if called == name]
 
     def _steer(self, job: str, wish: str) -> JobView:
-        steered = cast(JobView, self._find(job) | {"wish": wish})
+        steered = cast(JobView, self._find(job) | {"desired": wish})
         self.jobs[steered["id"]] = steered
         return steered
 

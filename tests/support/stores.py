@@ -89,7 +89,7 @@ def a_job(name: str = "mlp", **fields: object) -> Job:
         user="ana",
         spec=parse({"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "echo ä"}}),
         state=State.QUEUED,
-        wish=DesiredState.RUN,
+        desired=DesiredState.RUN,
         created_at=1000.0,
         state_since=1000.0,
     )
@@ -129,7 +129,7 @@ def count_up(store: Store, job_id: str, writer: str, times: int) -> None:
     for n in range(times):
         while True:
             job = store.get(job_id)
-            changed = replace(job, spent={"count": job.spent.get("count", 0) + 1})
+            changed = replace(job, retries_used={"count": job.retries_used.get("count", 0) + 1})
             try:
                 store.commit(
                     changed,

@@ -41,10 +41,12 @@ from tpujob.protocol import paths, signing
 from tpujob.service.admin import Admin
 from tpujob.service.backend import ProcessFacts
 from tpujob.service.backend.capacity import Quotas
+from tpujob.service.host_reach import HostReach
 from tpujob.service.job_index import Changes
-from tpujob.service.jobs import HostReach, Jobs, ServiceSettings
+from tpujob.service.jobs import Jobs
 from tpujob.service.members import Membership
 from tpujob.service.notifications import Notifications
+from tpujob.service.parts import Parts, ServiceSettings
 from tpujob.service.submission import Offered, types_unknown
 
 
@@ -512,7 +514,7 @@ def service(
     notifications = Notifications(store.outbox, setup, sender, backend.ports.secrets, backend.clock)
     reconciler = copy(backend)
     reconciler.ports = replace(backend.ports, store=store)
-    return Jobs(
+    parts = Parts(
         reconciler,
         cast(Loop, loop or NoLoop()),
         HostReach(access),
@@ -526,4 +528,5 @@ def service(
         admin=Admin(store, orphans(backend, store=store), backend.ports.reputation, backend.clock),
         members=Membership(backend.store.members, store, backend.ports.secrets),
         notifications=notifications,
-    ).for_caller(ADA)
+    )
+    return Jobs(parts, ADA)

@@ -103,7 +103,7 @@ def kept_job(row: tuple[str, int, str] | Job) -> Job:
 
 def wake_time(job: Job) -> float | None:
     """Return the time at which the job is due; None when nothing is left to do for it."""
-    idle = job.state.final and job.wish is not DesiredState.CLEAN
+    idle = job.state.final and job.desired is not DesiredState.CLEAN
     return None if idle else job.wake
 
 

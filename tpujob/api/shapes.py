@@ -259,7 +259,7 @@ class JobFacts(TypedDict):
     name: str
     user: str
     state: str
-    wish: str
+    desired: str
     trouble: str  #: the failure that is being retried, in one line; empty: none
     outcome: str | None
     cause: str | None
@@ -337,7 +337,7 @@ class JobView(JobFacts):
     hold_until: str | None
     wake_at: str | None  #: when the next try is due, while one is waited for
     spending: NotRequired[list[SpendingView]]  #: its budgets of money, its own first
-    spent: dict[str, int]  #: retry budgets used, by name
+    retries_used: dict[str, int]  #: retry budgets used, by name
     #: those that `recovery` bounds, and others that were used
     budgets: NotRequired[list[BudgetView]]
     slices: list[SliceView]

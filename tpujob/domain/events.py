@@ -53,9 +53,7 @@ class EventKind(StrEnum):
     SLICE_SUSPENDING = "slice_suspending"
     DELETE_ASKED = "delete_asked"
     SLICE_GONE = "slice_gone"
-    SLICE_PREEMPTED = "slice_preempted"  #: the cloud reports it
-    #: the cloud shows that a slice without a program was ready
-    SLICE_BILLED = "slice_billed"
+    SLICE_BILLED = "slice_billed"  #: the cloud shows something about its billed time
     SLICE_HANDED_ON = "slice_handed_on"  #: to another job
     SLICE_KEPT = "slice_kept"  #: its program has ended; another job may get the slice
     SLICE_RECEIVED = "slice_received"  #: from another job, ready
@@ -158,10 +156,17 @@ class SliceReceived:
 
 @dataclass(frozen=True, slots=True)
 class AboutSlice:
-    """The slice that an event is about, with bounds of its billed time: `Slice.ready_at` and `Slice.certain_until`."""
+    slice: str
+    certain_until: float | None = None  #: as in `Slice`
+
+
+@dataclass(frozen=True, slots=True)
+class SliceBilled:
+    """What the cloud shows about the billed time of a slice, which no poll saw before. Fields as in `Slice`."""
 
     slice: str
     ready_at: float | None = None  #: None: as it is stored
+    preempted_at: float | None = None
     certain_until: float | None = None
 
 
@@ -196,7 +201,7 @@ class ReportsIgnored:
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
     end: End
-    then: State  #: state after the release of the slice
+    next_state: State  #: state after the release of the slice
     budget: str = ""  #: the retry budget of which one is used; empty: none
 
 
@@ -216,7 +221,7 @@ class SliceHeld:
     endpoints: tuple[Endpoint, ...] = ()  #: of a slice that became ready just now
     ready_at: float | None = None  #: as in `SliceReady`
     #: state after the release, if the slice is released once the program stops
-    then: State | None = None
+    next_state: State | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +231,7 @@ class SliceKept:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseStarted:
-    then: State
+    next_state: State
     cause: Cause | None  #: None: the job is requeued
     budget: str = ""
     refused: Cause | None = None  #: cause with which the request was refused
@@ -287,6 +292,7 @@ Payload = (
     | SliceHandedOn
     | SliceReceived
     | AboutSlice
+    | SliceBilled
     | AttemptRunning
     | Progressed
     | Watched
@@ -325,8 +331,7 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.SLICE_MISSING: AboutSlice,
     EventKind.SLICE_FOUND: AboutSlice,
     EventKind.SLICE_SUSPENDING: AboutSlice,
-    EventKind.SLICE_PREEMPTED: AboutSlice,
-    EventKind.SLICE_BILLED: AboutSlice,
+    EventKind.SLICE_BILLED: SliceBilled,
     EventKind.ATTEMPT_ENDED: AttemptEnded,
     EventKind.ATTEMPT_RETRIED: AttemptRepeated,
     EventKind.ATTEMPT_CONDEMNED: AttemptRepeated,
@@ -361,5 +366,7 @@ class Event:
     text: str  #: one sentence for people
     payload: Payload | None = None  #: of the type that `PAYLOADS` names
     by: str = ""  #: name of the person who requested it; empty: the backend itself
+    #: stored with the event, which is most often the end of the slice's attempt: a commit of its own costs as much
+    billed: SliceBilled | None = None
     seq: int = 0  #: version of the job after the event; 0 until it is stored
     schema_version: int = SCHEMA_VERSION

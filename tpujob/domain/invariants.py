@@ -55,7 +55,7 @@ def first_record(job: Job) -> Job:
         user=job.user,
         spec=job.spec,
         state=State.QUEUED,
-        wish=DesiredState.RUN,
+        desired=DesiredState.RUN,
         created_at=job.created_at,
         state_since=job.created_at,
         wake=job.created_at,
@@ -115,7 +115,7 @@ def _slices(job: Job) -> Iterable[tuple[str, str]]:
             yield "I5", f"{slice.name} was deleted without a reason"
         if slice.gone_at is not None and slice.delete_asked_at is None and not slice.handed_to:
             yield "I2", f"{slice.name} is recorded as gone, but its deletion was not requested"
-    if job.state is State.RELEASING and job.then is None:
+    if job.state is State.RELEASING and job.next_state is None:
         yield "I6", "it is being released, and nothing says what comes then"
 
 
@@ -142,7 +142,7 @@ def _attempts(job: Job) -> Iterable[tuple[str, str]]:
     if job.state.final != (job.finished_at is not None):
         yield "I6", f"it is {job.state}, and its end is {job.finished_at}"
     for policy in dict.fromkeys(POLICIES.values()):
-        spent, limit = job.spent.get(policy.budget, 0), limit_of(policy, job.spec.recovery)
+        spent, limit = job.retries_used.get(policy.budget, 0), limit_of(policy, job.spec.recovery)
         if limit is not None and spent > limit:
             yield "I8", f"{spent} {policy.budget} were spent of {limit}"
 

@@ -33,6 +33,7 @@ from tpujob.domain.events import (
     ReleaseStarted,
     ReportsIgnored,
     Requeued,
+    SliceBilled,
     SliceHandedOn,
     SliceHeld,
     SliceKept,
@@ -50,9 +51,9 @@ from tpujob.domain.model import (
     DesiredState,
     End,
     Endpoint,
+    IdlePeriod,
     Job,
     Outcome,
-    Rest,
     Slice,
     SliceRole,
     State,
@@ -88,7 +89,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     (_S.HOLDING, _E.RESUMED): _S.PREPARING,
     **{(s, _E.SLICE_MISSING): s for s in _LIVE},
     **{(s, _E.SLICE_FOUND): s for s in _LIVE},
-    **{(s, kind): s for s in _LIVE for kind in (_E.SLICE_PREEMPTED, _E.SLICE_BILLED)},
+    **{(s, _E.SLICE_BILLED): s for s in _LIVE},
     **{(s, _E.RELEASE_STARTED): _S.RELEASING for s in (_S.PROVISIONING, _S.HOLDING)},
     # outside of RELEASING: of a condemned slice
     **{(s, _E.SLICE_SUSPENDING): s for s in _LIVE},
@@ -146,7 +147,7 @@ def event(
 def apply(job: Job, event: Event) -> Job:
     """Return `job` after the event, with its old version: the store increments it."""
     state = next_state(job.state, event.kind)
-    changed = _folded(job, event)
+    changed = _folded(with_billed(job, event.billed) if event.billed else job, event)
     since = event.at if state is not job.state else job.state_since
     finished = event.at if state.final and not job.state.final else changed.finished_at
     return replace(
@@ -167,7 +168,6 @@ _QUIET = OBSERVED | frozenset(
         _E.CONDEMNED_STOPPED,
         _E.DELETE_ASKED,
         _E.SLICE_GONE,
-        _E.SLICE_PREEMPTED,
         _E.SLICE_BILLED,
         _E.CLEAN_REQUESTED,
         _E.BUDGET_WARNED,
@@ -198,14 +198,16 @@ def _folded(job: Job, event: Event) -> Job:
             return _with_slice(job, fresh)
         case SliceReady(endpoints, ready_at):
             ready = _with_endpoints(job, at, ready_at, endpoints)
-            return _new_attempt(replace(ready, spent=_after_waiting(job)), at)
+            return _new_attempt(replace(ready, retries_used=_after_waiting(job)), at)
         case SliceHandedOn(name, to):
             return _change_slice(job, name, gone_at=at, handed_to=to)
         case SliceReceived(slice):
-            received = replace(_with_slice(job, slice), wake=at, spent=_after_waiting(job))
+            received = replace(_with_slice(job, slice), wake=at, retries_used=_after_waiting(job))
             return _new_attempt(received, at)
         case AboutSlice() as about:
             return _change_slice(job, about.slice, **_about_slice(event.kind, about, at))
+        case SliceBilled() as billed:
+            return with_billed(job, billed)
         case AttemptRunning(versions, running_at):
             since = at if running_at is None else running_at
             return _change_attempt(job, running_at=since, versions=versions)
@@ -229,7 +231,9 @@ def _folded(job: Job, event: Event) -> Job:
             seen = job if end else _with_endpoints(job, at, ready_at, endpoints)
             held = _end_attempt(job, at, end) if end else seen
             cause = end.cause if end and then is State.FAILED else held.cause
-            return replace(held, hold_until=until, stopped=end is None, then=then, cause=cause)
+            return replace(
+                held, hold_until=until, stopped=end is None, next_state=then, cause=cause
+            )
         case SliceKept(until):
             return replace(job, hold_until=until)
         case ReleaseStarted(then, cause, budget, refused, scope, limit):
@@ -237,10 +241,10 @@ def _folded(job: Job, event: Event) -> Job:
             refused_job = _change_serving(job, **refused_as) if refused else job
             return _leaving(refused_job, then, cause, budget, reason)
         case Requeued(delay):
-            return replace(job, wake=at + delay, then=None, cause=None, hold_until=None)
+            return replace(job, wake=at + delay, next_state=None, cause=None, hold_until=None)
         case Finished(cause):
             outcome = _OUTCOMES[event.kind]
-            return replace(job, outcome=outcome, cause=cause, then=None, hold_until=None)
+            return replace(job, outcome=outcome, cause=cause, next_state=None, hold_until=None)
         case BudgetWarned(limit):
             return replace(job, warned_limit=limit)
         case BudgetChanged(limit):
@@ -248,7 +252,7 @@ def _folded(job: Job, event: Event) -> Job:
         case GroupExtended(made):
             return replace(job, submitted=made)
         case CleanRequested(checkpoints):
-            return replace(job, wish=DesiredState.CLEAN, wipe_checkpoints=checkpoints)
+            return replace(job, desired=DesiredState.CLEAN, wipe_checkpoints=checkpoints)
         case QueueMoved(rank):
             return replace(job, rank=rank)
         case HandedOver(owner, user):
@@ -265,17 +269,17 @@ def _without_payload(job: Job, event: Event) -> Job:
         case _E.PROGRAM_STOPPED:
             return replace(job, stopped=True)
         case _E.RESUMED:
-            return _new_attempt(replace(job, stopped=True, then=None, cause=None), at)
+            return _new_attempt(replace(job, stopped=True, next_state=None, cause=None), at)
         case _E.CANCEL_REQUESTED:
-            return replace(job, wish=DesiredState.CANCEL, wipe_checkpoints=False)
+            return replace(job, desired=DesiredState.CANCEL, wipe_checkpoints=False)
         case _E.RELEASE_REQUESTED:
-            return replace(job, wish=DesiredState.RELEASE, wipe_checkpoints=False)
+            return replace(job, desired=DesiredState.RELEASE, wipe_checkpoints=False)
         case _E.RESUME_REQUESTED:
             return _resume_requested(job, at)
         case _E.GROUP_REOPENED:
             return replace(job, outcome=None, cause=None, wake=at)
         case _E.REQUEUE_REQUESTED:
-            return replace(job, then=State.QUEUED, queued_at=at, rank=0)
+            return replace(job, next_state=State.QUEUED, queued_at=at, rank=0)
         case _E.QUEUE_HELD:
             return replace(job, held_by=event.by)
         case _E.QUEUE_RELEASED:
@@ -295,12 +299,9 @@ _OUTCOMES: Mapping[EventKind, Outcome] = {
 def _about_slice(kind: EventKind, about: AboutSlice, at: float) -> dict[str, Any]:
     """Return the fields of the slice's record that the event changes."""
     certain = {"certain_until": about.certain_until}
-    billed = certain if about.ready_at is None else {**certain, "ready_at": about.ready_at}
     return {
         _E.SLICE_MISSING: {"missing_since": at, **certain},
         _E.SLICE_FOUND: {"missing_since": None, **certain},
-        _E.SLICE_PREEMPTED: {"preempted_at": at, **billed},
-        _E.SLICE_BILLED: billed,
         _E.CONDEMNED_STOPPED: {"stopped": True},
         _E.SLICE_SUSPENDING: {"suspending_since": at},
         _E.DELETE_ASKED: {"delete_asked_at": at},
@@ -308,17 +309,24 @@ def _about_slice(kind: EventKind, about: AboutSlice, at: float) -> dict[str, Any
     }[kind]
 
 
+def with_billed(job: Job, billed: SliceBilled) -> Job:
+    changes = {"preempted_at": billed.preempted_at, "certain_until": billed.certain_until}
+    if billed.ready_at is not None:
+        changes["ready_at"] = billed.ready_at
+    return _change_slice(job, billed.slice, **changes)
+
+
 def _with_slice(job: Job, fresh: Slice) -> Job:
     """Return the job with one more slice, without its oldest refused ones; the first of the wait shows its start."""
     refused = [s for s in job.slices if s.refused and s.gone_at is not None]
-    old = {s.k for s in refused[:-REFUSALS]} - {s.k for s in job.fruitless[:1]}
+    old = {s.k for s in refused[:-REFUSALS]} - {s.k for s in job.failed_requests[:1]}
     remaining = tuple(s for s in job.slices if s.k not in old)
-    return replace(job, slices=(*remaining, fresh), then=None)
+    return replace(job, slices=(*remaining, fresh), next_state=None)
 
 
 def _after_waiting(job: Job) -> Mapping[str, int]:
     """Return the used retry budgets without those of refusals: the job has got a slice."""
-    return {k: v for k, v in job.spent.items() if k not in ("stockouts", "quota")}
+    return {k: v for k, v in job.retries_used.items() if k not in ("stockouts", "quota")}
 
 
 def _with_endpoints(
@@ -335,21 +343,27 @@ def _condemned(job: Job, at: float, reason: str) -> Job:
 
 
 def _resume_requested(job: Job, at: float) -> Job:
-    resumed = replace(job, wish=DesiredState.RUN, wipe_checkpoints=False)
+    resumed = replace(job, desired=DesiredState.RUN, wipe_checkpoints=False)
     if not job.state.final and not job.spec.is_group:
         return resumed
     # a fresh start, with all retry budgets and without the earlier end
-    rests = job.rests if job.finished_at is None else (*job.rests, Rest(job.finished_at, at))
-    return replace(resumed, spent={}, outcome=None, cause=None, wake=at, fresh_at=at, rests=rests)
+    rests = (
+        job.idle_periods
+        if job.finished_at is None
+        else (*job.idle_periods, IdlePeriod(job.finished_at, at))
+    )
+    return replace(
+        resumed, retries_used={}, outcome=None, cause=None, wake=at, fresh_at=at, idle_periods=rests
+    )
 
 
 def _budget_changed(job: Job, limit: int) -> Job:
     """Set the limit. A job that was ending for its budget continues: `spending.used_up` checks the new limit."""
     changed = replace(job, spend_limit=limit)
-    if job.cause is not Cause.BUDGET or job.then is not State.FAILED:
+    if job.cause is not Cause.BUDGET or job.next_state is not State.FAILED:
         return changed
     then = State.QUEUED if job.state is State.RELEASING else None
-    return replace(changed, then=then)
+    return replace(changed, next_state=then)
 
 
 def _new_attempt(job: Job, at: float) -> Job:
@@ -425,10 +439,12 @@ def _end_attempt(job: Job, at: float, end: End) -> Job:
 def _leaving(job: Job, then: State, cause: Cause | None, budget: str, reason: str) -> Job:
     """Return the job as it enters RELEASING, with the state after that and the reason of the deletion."""
     left = _change_serving(_take_retry(job, budget), delete_reason=reason, in_queue=False)
-    return replace(left, then=then, cause=cause, hold_until=None)
+    return replace(left, next_state=then, cause=cause, hold_until=None)
 
 
 def _take_retry(job: Job, budget: str) -> Job:
     if not budget:
         return job
-    return replace(job, spent={**job.spent, budget: job.spent.get(budget, 0) + 1})
+    return replace(
+        job, retries_used={**job.retries_used, budget: job.retries_used.get(budget, 0) + 1}
+    )

@@ -347,7 +347,7 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class IdlePeriod:
     """The time from the end of a job until a person resumed it."""
 
     start: float
@@ -382,7 +382,7 @@ class Job:
     user: str
     spec: JobSpec  #: as submitted, every default filled in; never changes
     state: State
-    wish: DesiredState
+    desired: DesiredState
     created_at: float
     state_since: float
     version: int = 1
@@ -393,9 +393,11 @@ class Job:
     code: Code | None = None  #: None: no code is shipped, or its folder is no git checkout
     slices: tuple[Slice, ...] = ()
     attempts: tuple[Attempt, ...] = ()
-    spent: Mapping[str, int] = field(default_factory=dict[str, int])  #: retry budgets used, by name
+    retries_used: Mapping[str, int] = field(
+        default_factory=dict[str, int]
+    )  #: retry budgets used, by name
     #: the state after RELEASING; QUEUED while a program runs: the job is being requeued
-    then: State | None = None
+    next_state: State | None = None
     #: end of the hold: in HOLDING, and in RELEASING while the slice is kept for another job
     hold_until: float | None = None
     wipe_checkpoints: bool = False  #: `clean` also removes the checkpoints
@@ -405,7 +407,7 @@ class Job:
     message: str = ""  #: the reason for its state, in one line for people
     finished_at: float | None = None
     fresh_at: float = 0.0  #: when a person last resumed it after its end
-    rests: tuple[Rest, ...] = ()
+    idle_periods: tuple[IdlePeriod, ...] = ()
     grants: tuple[Grant, ...] = ()  #: grants of the context at its submission
     #: its budget in micro-dollars, as last set after its submission; None: the spec's
     spend_limit: int | None = None
@@ -418,7 +420,7 @@ class Job:
     folder: str = ""  #: the owner's folder in each bucket; empty: the bucket's root
     #: random part of the names of its workdir and slices, so that it shares none with a job of the same id of a lost
     #: store; empty: an old record
-    word: str = ""
+    suffix: str = ""
     #: the jobs of `spec.after`, whose names were resolved at its submission
     edges: tuple[Edge, ...] = ()
     held_by: str = ""  #: name of the person who holds it in the queue; empty: not held
@@ -434,7 +436,7 @@ class Job:
     schema_version: int = SCHEMA_VERSION
 
     def workdir_in(self, bucket: str) -> str:
-        folder = f"{self.id}-{self.word}" if self.word else self.id
+        folder = f"{self.id}-{self.suffix}" if self.suffix else self.id
         return f"{owner_folder(bucket or self.bucket, self.folder)}/jobs/{folder}"
 
     def workdir_of(self, attempt: int) -> str:
@@ -475,7 +477,7 @@ class Job:
         return None
 
     @property
-    def fruitless(self) -> list[Slice]:
+    def failed_requests(self) -> list[Slice]:
         """The requests without a slice since the job last had one, or was last resumed; the oldest first."""
         newest_first = takewhile(
             lambda s: s.ready_at is None and s.requested_at >= self.fresh_at, reversed(self.slices)

@@ -218,7 +218,7 @@ class Actor:
         """Return the machines that the program is kept off, with the reasons; none for a job that was refused too many
         of them."""
         most = min(host_reputation.REFUSALS, job.spec.recovery.preflights)
-        if job.spent.get(_PREFLIGHTS, 0) >= most:
+        if job.retries_used.get(_PREFLIGHTS, 0) >= most:
             return {}
         return host_reputation.avoided(self.reputation.suspects(), self.clock.now(), job.owner)
 

@@ -54,7 +54,7 @@ class Naming:
             return None
         names = defaultdict[str, set[str]](set)
         for job in self._store.list():
-            if job.wish is not DesiredState.CLEAN:
+            if job.desired is not DesiredState.CLEAN:
                 for path in shipped(job):
                     names[path].add(job.id)
         return names

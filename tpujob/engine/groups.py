@@ -70,7 +70,7 @@ class Groups:
         if not job.group or job.state.final:
             return seen
         try:
-            return replace(seen, group_wish=self._store.peek(job.group).wish)
+            return replace(seen, group_wish=self._store.peek(job.group).desired)
         except NotFound:
             return replace(seen, group_wish=DesiredState.RELEASE)
         except DamagedRecord:  # what runs goes on; `check` raises, so nothing starts
@@ -88,7 +88,7 @@ class Groups:
     def check(self, job: Job, happened: Event) -> None:
         """Raises Conflict when a slice is for an element whose group was cancelled or held meanwhile."""
         group = self._store.get(job.group) if job.group and happened.kind in GETS else None
-        if group and (group.wish is not DesiredState.RUN or group.held_by):
+        if group and (group.desired is not DesiredState.RUN or group.held_by):
             raise Conflict(f"the group of job {job.id} was cancelled or held")
 
     def members(self, group: Job) -> list[GroupMember]:
@@ -111,7 +111,7 @@ class Groups:
             self._read_all()
             of, index = self._places.get(job_id, ("", 0))
             group = live.get(of)
-            if group is None or group.wish is not DesiredState.RUN:
+            if group is None or group.desired is not DesiredState.RUN:
                 return False
             return _is_behind(group, self._members[of][index])
 
@@ -140,8 +140,8 @@ class Groups:
         """Note the job's current state, and wake the elements or the group that it affects."""
         with self._lock:
             if job.spec.is_group:
-                turned = self._wishes.get(job.id, DesiredState.RUN) is not job.wish
-                self._wishes[job.id] = job.wish
+                turned = self._wishes.get(job.id, DesiredState.RUN) is not job.desired
+                self._wishes[job.id] = job.desired
                 self._made[job.id] = job.submitted
                 for member in self._members[job.id].values() if turned else ():
                     if not member.state.final:
@@ -169,7 +169,7 @@ class Groups:
         timeless, _ = _element(group, batch[0], 0.0)
         batch = batch[: max(1, BYTES // len(to_text(timeless)))]
         now = self._clock.now()
-        key = f"group:{group.id}:{group.word}:{first}"
+        key = f"group:{group.id}:{group.suffix}:{first}"
         for job in self._store.create_many([_element(group, e, now) for e in batch], key=key):
             self.note(job)
             self.news(job.id)
@@ -208,7 +208,7 @@ def _element(group: Job, element: Element, now: float) -> tuple[Job, Event]:
     """Return the first record of an element, and its first event. Its word is a function of the group's, which is
     random."""
     text = f"{group.user} submitted {element.spec.name}, element {element.index} of {group.name}"
-    word = hashlib.sha256(f"{group.word}:{element.index}".encode()).hexdigest()[:8]
+    word = hashlib.sha256(f"{group.suffix}:{element.index}".encode()).hexdigest()[:8]
     job = replace(
         group,
         id="",
@@ -219,7 +219,7 @@ def _element(group: Job, element: Element, now: float) -> tuple[Job, Event]:
         state_since=now,
         wake=now,
         fresh_at=0.0,
-        rests=(),
+        idle_periods=(),
         submitted=0,
         held_by="",  # as with the group's rank, that is the whole group's
         queued_at=0.0,
@@ -227,7 +227,7 @@ def _element(group: Job, element: Element, now: float) -> tuple[Job, Event]:
         group=group.id,
         index=element.index,
         params=element.params,
-        word=word if group.word else "",
+        suffix=word if group.suffix else "",
         message=text,
     )
     return job, Event(EventKind.CREATED, now, State.QUEUED, text)

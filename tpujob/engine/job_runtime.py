@@ -58,6 +58,7 @@ class JobRuntime:
     leaving: set[str] = field(default_factory=set[str])
     #: when each slice was last seen alive; of one whose readiness is not stored yet: not ready
     last_seen: dict[str, float] = field(default_factory=dict[str, float])
+    preempted: dict[str, float] = field(default_factory=dict[str, float])  #: when it was first seen
 
     def meet(self, trouble: str, now: float, *, looking: bool) -> None:
         """Remember the current trouble and since when; empty: it is over. `looking`: it is a trouble with observing."""
@@ -124,6 +125,8 @@ class JobRuntime:
                 self.leaving.add(name)
             elif isinstance(seen, Present):
                 self.leaving.discard(name)
+            if isinstance(seen, Present) and seen.state is SliceState.PREEMPTED:
+                self.preempted.setdefault(name, now)
         self.leaving &= slices.keys()
 
     def note_alive(self, job: Job, slices: Mapping[str, SliceSeen], now: float) -> dict[str, float]:

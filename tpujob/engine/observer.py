@@ -112,6 +112,7 @@ class Observer:
             report_every=self.report_every,
             leaving=frozenset(live.leaving),
             last_seen=last_seen,
+            preempted=dict(live.preempted),
             circuits=self.circuits() if job.state in _ASKING else {},
             prices=self.prices,
             funds=NO_FUNDS if job.state.final else self.funds(job),

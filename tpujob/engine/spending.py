@@ -170,7 +170,7 @@ class Spending:
 
 
 def _bare(job: Job) -> Job:
-    return replace(job, attempts=(), bundles=(), rests=())
+    return replace(job, attempts=(), bundles=(), idle_periods=())
 
 
 # Refusals ------------------------------------------------------------------------------------------------------------

@@ -35,7 +35,6 @@ class Admin:
         self._prices = prices
         self._store, self._orphans = store, orphans
         self._reputation, self._clock = reputation, clock
-        self.suspects = reputation.suspects  #: returns the recorded machines
 
     # Machines --------------------------------------------------------------------------------------------------------
 

@@ -5,13 +5,12 @@
 
 import hashlib
 import re
-from typing import Any
 
 from tpujob.api import METHODS
 from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.model import Job
-from tpujob.errors import BadRequest, NotFound
+from tpujob.errors import BadRequest, Forbidden, NotFound
 from tpujob.lib import log_context
 from tpujob.ports import Store
 
@@ -21,20 +20,18 @@ _LOSES = ("delete", "clean")
 RULES = {name: row.rule for name, row in METHODS.items()} | {"tick": access.ADMINS}
 
 
-class Authorized:
-    """`JobsApi` for one caller: each method of `jobs` that the caller's role allows. Raises Forbidden."""
-
-    def __init__(self, jobs: object, caller: Principal) -> None:
-        self._jobs, self._who = jobs, caller
-
-    def __getattr__(self, method: str) -> Any:
-        check(self._who, method)
-        return getattr(self._jobs, method)
-
-
-def check(caller: Principal, method: str) -> None:
-    """Raises Forbidden unless the caller's role allows the method on their own jobs."""
+def authorize(caller: Principal, method: str) -> None:
+    """Raise Forbidden unless the caller's role allows the method, at least for their own jobs."""
     access.check(caller, method, RULES.get(method), _action(method))
+
+
+def may(caller: Principal, method: str) -> bool:
+    """Return whether `authorize` allows it."""
+    try:
+        authorize(caller, method)
+    except Forbidden:
+        return False
+    return True
 
 
 def check_owner(caller: Principal, method: str, job: Job) -> None:

@@ -118,7 +118,7 @@ def _outcome(job: Job, now: float, live: Progress | None) -> dict[str, Json]:
         "checkpoint": has.checkpoint,
         "usd_spent": None if usd is None else round(usd, 2),
         "seconds": round((job.finished_at or now) - job.created_at),
-        **{f"spent.{name}": used for name, used in job.spent.items()},
+        **{f"spent.{name}": used for name, used in job.retries_used.items()},
     }
 
 

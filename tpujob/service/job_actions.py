@@ -73,7 +73,7 @@ class JobActions:
                     f"job {j.id} cannot be removed: without it, {ids} would never start",
                     hint=f"`tpujob delete {' '.join(waiting[:10])}` ends those jobs.",
                 )
-            return j.wish is DesiredState.CLEAN and j.wipe_checkpoints == checkpoints
+            return j.desired is DesiredState.CLEAN and j.wipe_checkpoints == checkpoints
 
         text = "clean requested" + (", with its checkpoints" if checkpoints else "")
         kind, payload = EventKind.CLEAN_REQUESTED, CleanRequested(checkpoints)
@@ -88,14 +88,14 @@ class JobActions:
     def resume(self, caller: Principal, job: str, *, budget: float | None = None) -> Job:
         def settled(j: Job) -> bool:
             check_resumable(j)
-            going = j.wish is DesiredState.RUN and not j.state.final and not j.spec.is_group
+            going = j.desired is DesiredState.RUN and not j.state.final and not j.spec.is_group
             if not going:
                 budgets.check_resume(j, self._funds(j), self._prices, self._clock.now())
             return going
 
         record = find_job(self._store, caller, "resume", job)
         group = self._store.get(record.group) if record.group else None
-        if group and group.wish is not DesiredState.RUN:
+        if group and group.desired is not DesiredState.RUN:
             raise IllegalInState(
                 f"its group {group.name} was cancelled",
                 hint=f"`tpujob resume {group.id}` resumes all of it.",
@@ -198,12 +198,12 @@ class JobActions:
         def settled(j: Job) -> bool:
             _check_waits(j)
             how = "a group" if j.spec.is_group else j.state
-            if j.then is not State.QUEUED and j.state not in (State.PREPARING, State.RUNNING):
+            if j.next_state is not State.QUEUED and j.state not in (State.PREPARING, State.RUNNING):
                 raise IllegalInState(
                     f"job {j.id} is {how}: only a job whose program runs can be put back",
                     hint=f"`tpujob queue hold {j.id}` keeps it from requesting a slice.",
                 )
-            return j.then is State.QUEUED
+            return j.next_state is State.QUEUED
 
         kind, text = EventKind.REQUEUE_REQUESTED, f"put back into the queue by {caller.name}"
         return self._wish(caller, "requeue", job, kind, text, settled)
@@ -275,8 +275,8 @@ class JobActions:
 
 def _check_waits(job: Job) -> None:
     """Raises IllegalInState for a job that will not be in the queue again."""
-    if job.state.final or job.wish is not DesiredState.RUN:
-        how = f"has ended ({job.state})" if job.state.final else f"is asked to {job.wish}"
+    if job.state.final or job.desired is not DesiredState.RUN:
+        how = f"has ended ({job.state})" if job.state.final else f"is asked to {job.desired}"
         again = f"`tpujob resume {job.id}` puts it there."
         raise IllegalInState(
             f"job {job.id} {how}: it is not in the queue",
@@ -287,4 +287,4 @@ def _check_waits(job: Job) -> None:
 def _already(job: Job, *, release: bool) -> bool:
     """Return whether a cancel would change nothing. A job that has ended stays as it ended."""
     compatible = (DesiredState.RUN, DesiredState.CANCEL) if release else (DesiredState.RUN,)
-    return job.state.final or job.wish not in compatible
+    return job.state.final or job.desired not in compatible

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tpujob.api import MemberView
+from tpujob.api import CallerView, MemberView
 from tpujob.domain import members as rules
 from tpujob.domain.access import Principal, Role
 from tpujob.domain.members import Member
@@ -66,6 +66,9 @@ class Membership:
             self._members.change(known.name, lambda now: now if now and now.role else None)
         log.info("%s is now %s", ascii(name), ascii(id))
         return (stored or pinned).principal
+
+    def whoami(self, caller: Principal) -> CallerView:
+        return CallerView(id=caller.id, name=caller.name, role=caller.role or "")
 
     def members(self) -> list[MemberView]:
         all_members = self._members.all()

@@ -48,11 +48,15 @@ def what_next(
     """Return what happens next, by itself or by a command."""
     if job.state.final:
         return _after_end(job, has)
-    if job.state is State.RELEASING and job.then in _ENDED and job.wish is not DesiredState.CLEAN:
+    if (
+        job.state is State.RELEASING
+        and job.next_state in _ENDED
+        and job.desired is not DesiredState.CLEAN
+    ):
         return _ends_with_its_slice(job)
     if job.spec.is_group:
         return _group_ends(job)
-    if job.wish is not DesiredState.RUN:
+    if job.desired is not DesiredState.RUN:
         return _on_its_way_out(job)
     again = f"another slice and {goes_on(job, has)}"
     match job.state:
@@ -60,7 +64,7 @@ def what_next(
             return _in_queue(job, again if job.attempt else "a slice", wait, now, place)
         case State.PROVISIONING:
             return _next("get_slice", "when the slice is ready, the program starts on all hosts")
-        case State.PREPARING | State.RUNNING | State.HOLDING if job.then is State.QUEUED:
+        case State.PREPARING | State.RUNNING | State.HOLDING if job.next_state is State.QUEUED:
             text = "when the program has stopped, its slice is handed on or released"
             return _next("release_slice", f"{text}, and the job is queued again")
         case State.PREPARING if retry.due_at(job.wake, now) > now:
@@ -70,7 +74,7 @@ def what_next(
             return _next(
                 "start_program", "when all hosts have started the program, the job is running"
             )
-        case State.HOLDING if job.then is not None:
+        case State.HOLDING if job.next_state is not None:
             text = "when the program has stopped, the slice is released and the job ends"
             more = _command(job, "resume", "resumes it", "--budget USD")
             return _next("release_slice", text, *((more,) if job.cause is Cause.BUDGET else ()))
@@ -110,10 +114,10 @@ def _in_queue(
 
 
 def _ends_with_its_slice(job: Job) -> NextView:
-    if job.hold_until is not None and job.wish is DesiredState.RUN:
-        text = f"its slice is handed on or released; then the job has {job.then}"
+    if job.hold_until is not None and job.desired is DesiredState.RUN:
+        text = f"its slice is handed on or released; then the job has {job.next_state}"
         return _next("release_slice", text, _gives_back(job), at=job.hold_until)
-    return _next("end", f"when the slice is confirmed gone, the job has {job.then}")
+    return _next("end", f"when the slice is confirmed gone, the job has {job.next_state}")
 
 
 def held_id(job: Job) -> str:
@@ -122,10 +126,10 @@ def held_id(job: Job) -> str:
 
 
 def _group_ends(job: Job) -> NextView:
-    if job.wish is DesiredState.CLEAN:
+    if job.desired is DesiredState.CLEAN:
         text = "when its elements have ended, their records and logs are removed, then its own"
         return _next("end", text)
-    if job.wish is not DesiredState.RUN:
+    if job.desired is not DesiredState.RUN:
         return _next(
             "end", "its elements are being cancelled; when they have ended, the group ends"
         )
@@ -158,14 +162,14 @@ _AFTER = {
     ReasonKind.ORDER: "after that",
     ReasonKind.REQUESTED: "when one of those requests is answered",
     ReasonKind.REFUSED: "",
-    ReasonKind.TOO_BIG: "once the project may have so many chips",
+    ReasonKind.TOO_BIG: "once so many chips are allowed",
     ReasonKind.HANDED_ON: "if it does not get that slice",
 }
 
 
 def _on_its_way_out(job: Job) -> NextView:
     """Return what follows from a cancel, a delete or a clean."""
-    match job.state, job.wish:
+    match job.state, job.desired:
         case State.QUEUED, DesiredState.CLEAN:  # which owns no slice
             return _next("end", "the job ends; then its logs and its record are removed")
         case State.QUEUED, _:
@@ -195,7 +199,7 @@ def _gives_back(job: Job) -> CommandView:
 
 
 def _after_end(job: Job, has: JobProgress) -> NextView:
-    if job.wish is DesiredState.CLEAN:
+    if job.desired is DesiredState.CLEAN:
         return _next("remove_record", "its logs and its record are being removed")
     if job.spec.is_group and job.state is not State.SUCCEEDED:
         again = _command(job, "resume", "resumes the elements that failed or were cancelled")
@@ -252,7 +256,7 @@ def _from_checkpoint(has: JobProgress) -> str:
 def lacks_dependency(job: Job) -> bool:
     """Return whether the job ended because a dependency could not be met."""
     ended = job.state.final and job.cause is Cause.DEPENDENCY
-    return ended and job.wish is DesiredState.RUN
+    return ended and job.desired is DesiredState.RUN
 
 
 def needs_budget(job: Job) -> bool:
@@ -279,7 +283,7 @@ def budgets(job: Job) -> list[BudgetView]:
     rules = {rule.budget: rule for rule in retry.POLICIES.values() if rule.budget}
     views: list[BudgetView] = []
     for name, rule in rules.items():
-        used, limit = job.spent.get(name, 0), retry.limit_of(rule, job.spec.recovery)
+        used, limit = job.retries_used.get(name, 0), retry.limit_of(rule, job.spec.recovery)
         if used or name in _COMMON or limit != retry.limit_of(rule, _DEFAULT):
             views.append(_budget(name, used, limit))
     if job.spec.recovery.attempts is not None:

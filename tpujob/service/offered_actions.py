@@ -95,14 +95,14 @@ def check_stoppable(job: Job, wish: DesiredState) -> None:
     if job.state.final:
         how = "been cancelled" if job.state is State.CANCELLED else job.state.value
         raise IllegalInState(f"job {job.id} has {how}")
-    if job.wish is DesiredState.CLEAN:
+    if job.desired is DesiredState.CLEAN:
         raise IllegalInState(f"job {job.id} is being cleaned")
-    if job.wish is DesiredState.RELEASE:
+    if job.desired is DesiredState.RELEASE:
         raise IllegalInState(f"job {job.id} is being deleted")
     is_kept = job.hold_until is not None and wish is DesiredState.RELEASE
-    if job.state is State.RELEASING and job.then in _ENDED and not is_kept:
-        raise IllegalInState(f"job {job.id} has {job.then}, and its slice is being released")
-    if job.wish is wish:
+    if job.state is State.RELEASING and job.next_state in _ENDED and not is_kept:
+        raise IllegalInState(f"job {job.id} has {job.next_state}, and its slice is being released")
+    if job.desired is wish:
         raise IllegalInState(f"a cancel of job {job.id} is already requested")
 
 
@@ -162,7 +162,7 @@ _STAYS = "its cost stays in the report"
 
 
 def _clean(job: Job) -> ActionView:
-    if job.wish is DesiredState.CLEAN:
+    if job.desired is DesiredState.CLEAN:
         raise IllegalInState(f"job {job.id} is being cleaned already")
     removes = f"removes its logs and its record for good; {_STAYS}"
     if job.spec.is_group:
@@ -170,7 +170,7 @@ def _clean(job: Job) -> ActionView:
         return _view("clean", does, _OF_ELEMENTS, CHECKPOINTS)
     if job.state.final:
         return _view("clean", removes, NOTHING, CHECKPOINTS)
-    first = "ends it" if job.wish is DesiredState.RELEASE else _give_back(job)
+    first = "ends it" if job.desired is DesiredState.RELEASE else _give_back(job)
     return _view("clean", f"{first}, then {removes}", _until_gone(job), CHECKPOINTS)
 
 
@@ -199,7 +199,7 @@ def check_resumable(job: Job) -> None:
             f"job {job.id} has succeeded; there is nothing to resume",
             hint="`tpujob create` starts a new one.",
         )
-    if job.wish is DesiredState.CLEAN:
+    if job.desired is DesiredState.CLEAN:
         raise IllegalInState(
             f"job {job.id} is being cleaned", hint="`tpujob create` starts a new one."
         )
@@ -214,9 +214,9 @@ def _resume(job: Job, has: JobProgress, funds: Funds, prices: PriceList, now: fl
     if job.spec.is_group:
         does = "resumes those of its elements that failed or were cancelled"
         return _view("resume", does, "the slices of those elements")
-    ending = job.state is State.HOLDING and job.then is State.FAILED
+    ending = job.state is State.HOLDING and job.next_state is State.FAILED
     needed = next_step.needs_budget(job) or (ending and job.cause is Cause.BUDGET)
-    if job.wish is DesiredState.RUN and not job.state.final and not needed:
+    if job.desired is DesiredState.RUN and not job.state.final and not needed:
         raise IllegalInState(f"job {job.id} is already active")
     if job.cause is Cause.BAD_SPEC and job.state.final:
         raise IllegalInState("a job file never changes: submit the corrected one as a new job")

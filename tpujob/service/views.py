@@ -88,7 +88,7 @@ def job_facts(job: Job, runtime: RuntimeInfo, now: float, has: JobProgress) -> J
         name=job.name,
         user=job.user,
         state=str(job.state),
-        wish=str(job.wish),
+        desired=str(job.desired),
         trouble="" if job.state.final else runtime.trouble,
         outcome=job.outcome and str(job.outcome),
         cause=job.cause and str(job.cause),
@@ -167,7 +167,7 @@ def job_view(
         hold_until=_maybe(job.hold_until),
         wake_at=_maybe(job.wake if job.state in _WAITING and due_at(job.wake, now) > now else None),
         spending=budgets.views(job, runtime.funds, now),
-        spent=dict(job.spent),
+        retries_used=dict(job.retries_used),
         budgets=next_step.budgets(job),
         slices=[
             slice_view(s, now=now, host_keys=host_keys if s is serving else "") for s in job.slices

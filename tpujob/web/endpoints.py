@@ -17,7 +17,7 @@ from typing_extensions import is_typeddict
 from tpujob.api import METHODS, CodeGiven, JobsApi, all_shapes
 from tpujob.api.methods import Method
 from tpujob.errors import BadRequest
-from tpujob.service import authorization
+from tpujob.service.authorization import authorize
 from tpujob.web import schemas, streams
 from tpujob.web.schemas import Caller
 from tpujob.web.security.authenticator import TICK_PATH
@@ -161,7 +161,7 @@ def add_tick(app: FastAPI, make_pass: MakePass | None) -> None:
     def tick(request: Request, sweep: bool = False) -> JSONResponse:
         """One pass over every job that is due, for a backend that only runs while it is called; with `sweep` also over
         what is in the cloud. Safe to repeat, and from several callers at once."""
-        authorization.check(request.scope["state"]["principal"], "tick")
+        authorize(schemas.caller_of(request), "tick")
         if make_pass is None:
             raise BadRequest("this backend runs its control loop by itself")
         ticks, next_in = make_pass(sweep=sweep)

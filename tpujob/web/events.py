@@ -23,7 +23,8 @@ from tpujob.domain.text import rfc3339
 from tpujob.errors import TpujobError, Transient
 from tpujob.lib.threads import start_loop
 from tpujob.service import Changes
-from tpujob.web.schemas import Caller
+from tpujob.service.authorization import authorize
+from tpujob.web.schemas import caller_of
 from tpujob.web.security.connections import LINE, ClientConnection
 
 log = logging.getLogger(__name__)
@@ -175,8 +176,8 @@ class EventStream(Response):
 
 def add(app: FastAPI, events: Events) -> None:
     @app.get(PATH, include_in_schema=False)
-    async def live(api: Caller, request: Request) -> Response:
-        _ = api.follow  # every caller with that right may see the id of any job
+    async def live(request: Request) -> Response:
+        authorize(caller_of(request), "follow")  # who may follow may see the id of any job
         return EventStream(events, request.scope["state"])
 
     _ = live

@@ -7,26 +7,22 @@ from fastapi import Depends, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from tpujob.api import JobsApi
-from tpujob.errors import Forbidden
+from tpujob.domain.access import Principal
 
 JobRef = Annotated[str, "an id (`000042` or `42`) or a unique name"]
 
 
-async def _caller(request: Request) -> JobsApi:
-    """Return the API as the request's principal, set by the authenticator, may use it."""
-    return request.app.state.jobs(request.scope["state"]["principal"])
+def caller_of(request: Request) -> Principal:
+    """Return who sends the request, as the authenticator has set it."""
+    return request.scope["state"]["principal"]
 
 
-Caller = Annotated[JobsApi, Depends(_caller)]
+async def _api(request: Request) -> JobsApi:
+    """Return the API as the request's caller may use it."""
+    return request.app.state.jobs(caller_of(request))
 
 
-def may(api: JobsApi, method: str) -> bool:
-    """Return whether the caller's role allows that method, at least for what is the caller's own."""
-    try:
-        getattr(api, method)
-    except Forbidden:
-        return False
-    return True
+Caller = Annotated[JobsApi, Depends(_api)]
 
 
 #: how deep brackets may lie in each other; a job file needs six

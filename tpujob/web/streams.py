@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, Response
 
 from tpujob.api import JobsApi
 from tpujob.api.methods import BOUNDS
+from tpujob.service.authorization import authorize
 from tpujob.web import schemas
 from tpujob.web.schemas import Caller, JobRef
 
@@ -105,7 +106,7 @@ def endpoint(
     ) -> JSONResponse:
         """Answer when the job, or any job, may have changed since `cursor`, at the latest after `timeout` seconds; at
         once without a cursor."""
-        _ = api.follow  # refuses a caller who may not follow, also when nothing is waited for
+        authorize(schemas.caller_of(request), "follow")  # also when nothing is waited for
         again_in = 0.0
         if cursor:
             if request.scope["state"]["seat"]:

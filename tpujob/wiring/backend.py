@@ -18,9 +18,11 @@ from tpujob.ports import Ports
 from tpujob.service import Admin, Changes, Membership
 from tpujob.service.backend import ProcessFacts
 from tpujob.service.backend.capacity import EVERY, Quotas
-from tpujob.service.jobs import HostReach, Jobs, ServiceSettings
+from tpujob.service.host_reach import HostReach
+from tpujob.service.jobs import Jobs
 from tpujob.service.logs import LiveLogs
 from tpujob.service.notifications import Notifications
+from tpujob.service.parts import Parts, ServiceSettings
 from tpujob.wiring import doctor, notifications
 from tpujob.wiring.store import check_database
 from tpujob.wiring.world import Adapters, world
@@ -120,7 +122,7 @@ def backend(settings: Settings) -> Backend:
         reconciler.tidy(orphans.sweep().live)  # a store may bill each read of a job
 
     loop = Loop(reconciler, store, clock, sweep=sweep)
-    api = Jobs(
+    service = Parts(
         reconciler,
         loop,
         HostReach(adapters.hosts.access, adapters.hosts.trust),
@@ -131,7 +133,7 @@ def backend(settings: Settings) -> Backend:
         notifications=Notifications(store.outbox, setup, notifier.sender, adapters.secrets, clock),
         live_logs=listening,
     )
-    return Backend(api, loop, changes, members, notifier, listening, adapters)
+    return Backend(Jobs(service), loop, changes, members, notifier, listening, adapters)
 
 
 def _named(adapters: Adapters) -> Mapping[str, Sequence[str]]:

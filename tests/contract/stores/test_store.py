@@ -92,7 +92,7 @@ def test_the_key_of_many_jobs_gives_back_those_that_are_still_there(store: Store
 
 
 def test_of_many_jobs_none_is_stored_when_one_cannot_be(store: Store) -> None:
-    unwritable = replace(a_job(), spent={"x": object()})  # pyright: ignore[reportArgumentType]
+    unwritable = replace(a_job(), retries_used={"x": object()})  # pyright: ignore[reportArgumentType]
     with pytest.raises(Exception, match=r"."):
         store.create_many([(a_job(), an_event()), (unwritable, an_event())], key="sweep:0")
     assert store.list() == []
@@ -375,7 +375,7 @@ def test_due_are_the_jobs_whose_time_has_come_longest_overdue_first(store: Store
 def test_finished_jobs_are_due_only_while_a_clean_is_asked_for(store: Store) -> None:
     done = store.create(a_job(state=State.SUCCEEDED, wake=1.0), an_event())
     assert store.due(99) == []
-    cleaned = moved(store, done, wish=DesiredState.CLEAN)
+    cleaned = moved(store, done, desired=DesiredState.CLEAN)
     assert store.due(99) == [done.id]
     store.remove(cleaned.id, lease=None)
     assert store.due(99) == []
@@ -466,7 +466,7 @@ def test_threads_and_processes_lose_no_update(place: Place, store: Store, job: J
         process.communicate(timeout=60)
         assert process.returncode == 0
     final = store.get(job.id)
-    assert final.spent == {"count": 6 * times}
+    assert final.retries_used == {"count": 6 * times}
     assert final.version == 1 + 6 * times
     assert [e.seq for e in store.events(job.id)] == list(range(1, final.version + 1))
 

@@ -122,7 +122,7 @@ def test_a_name_is_the_callers_own_and_anothers_job_needs_its_id(stage: Stage) -
     eve.clean(SPEC["name"])
     stage.step(ended)
     stage.step(runs)
-    assert stage.job(runs).wish == "run"
+    assert stage.job(runs).desired == "run"
     with pytest.raises(NotFound):
         stage.job(ended)
     with pytest.raises(NotFound, match="no job of yours is called 'digits'"):

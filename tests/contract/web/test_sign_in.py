@@ -81,7 +81,7 @@ class Backend:
         user, status = scope["state"]["principal"], 200
         try:
             action = {"/v1/tick": "tick", "/v1/sweep": "sweep"}.get(scope["path"], "list")
-            authorization.check(user, action)
+            authorization.authorize(user, action)
             self.came.append(user)
         except TpujobError as error:
             status = error.http_status

@@ -55,7 +55,7 @@ class Site:
         self.stage.quotas = Quotas(lambda: self.quota, self.stage.clock)
         self.jobs = stage.api
         self.api = self.jobs.acting_for(ADA)
-        self.changes = self.jobs.changes
+        self.changes = self.jobs.parts.changes
         self.door = NamedDoor(ADA, lab.BOB, VIEWER)
         self.times, self.limits = StreamTimes(), NO_HURRY
         self._port, self._running = port, ExitStack()
@@ -74,7 +74,7 @@ class Site:
             changes=self.changes,
             stopping=stopping.is_set,
             times=self.times,
-            itself=self.jobs.itself,
+            itself=self.jobs.parts.status,
         )
         app.state.now = stage.clock.now
         self.events: Events = app.state.events

@@ -97,13 +97,15 @@ def job_in(state: State, n: int = 0, *, now: float = NOW, **changes: object) -> 
         owner=owner.id,
         spec=spec,
         state=state,
-        wish=DesiredState.CANCEL if state in (State.HOLDING, State.CANCELLED) else DesiredState.RUN,
+        desired=DesiredState.CANCEL
+        if state in (State.HOLDING, State.CANCELLED)
+        else DesiredState.RUN,
         created_at=now - age,
         state_since=now - dice.uniform(5, 600),
         slices=slices,
         attempts=attempts,
-        spent={"preemptions": tries - 1} if tries > 1 else {},
-        then=State.QUEUED if state is State.RELEASING else None,
+        retries_used={"preemptions": tries - 1} if tries > 1 else {},
+        next_state=State.QUEUED if state is State.RELEASING else None,
         hold_until=now + 1500 if state is State.HOLDING else None,
         outcome=outcome,
         cause=cause,

@@ -144,7 +144,7 @@ def test_a_job_is_cancelled_and_resumed_without_scripts(site: Site, open_tab: Op
     page.get_by_label("Its budget").fill("600")
     page.get_by_role("button", name=f"Resume job {job}").click()
     expect(page.locator("#job-events")).to_contain_text("the budget is $600.00")
-    assert site.stage.job(job).wish == "run"
+    assert site.stage.job(job).desired == "run"
     width = page.evaluate("document.documentElement.scrollWidth")
     assert width <= NARROW["width"], "nothing sticks out of a narrow screen"
 

@@ -23,7 +23,7 @@ from tpujob.domain.model import Cause, DesiredState, Job, Outcome, State
 def every_job() -> Iterator[Job]:
     """In each state with each wish; ended, or on its way out, for each cause; refused for each."""
     for state, wish in product(State, DesiredState):
-        yield job_in(state, wish=wish)
+        yield job_in(state, desired=wish)
     for cause in Cause:
         failed = replace(job_in(State.FAILED), cause=cause, outcome=Outcome.FAILED)
         yield replace(failed, message=f"attempt 1 ended, {cause}: as its hosts say")
@@ -80,7 +80,7 @@ def test_cause_since_and_next_step_are_equal_everywhere(site: Site, jobs: list[J
             page = client.get(f"/jobs/{job['id']}").text
             twin: JobView = client.get(f"/jobs/{job['id']}.json").json()["job"]
             terminal = [plain(make(job, [], 80, NOW)) for make in (job_page, why_page)]
-            about = f"{job['state']}, {job['wish']}, {job['cause']}"
+            about = f"{job['state']}, {job['desired']}, {job['cause']}"
             for sentence, id in ((job["why"], "job-now"), (job["next"]["text"], "job-next")):
                 assert sentence, about
                 assert element(page, id) == plain(sentence), about

@@ -178,7 +178,7 @@ def test_selected_rows_are_counted_and_done_together(site: Site, open_tab: OpenT
     expect(page.get_by_role("heading", name="Delete 3 jobs?")).to_be_visible()
     page.get_by_role("button", name="Delete 3 jobs").click()
     expect(page.get_by_text("delete asked")).to_have_count(3)
-    wishes = [site.stage.job(job.id).wish.value for job in stored]
+    wishes = [site.stage.job(job.id).desired.value for job in stored]
     assert wishes == ["run", "release", "release", "release"]
 
 

@@ -30,7 +30,7 @@ def test_a_job_is_cancelled_by_keyboard_alone(site: Site, open_tab: OpenTab):
     tab_to(page, "Cancel 1 job")
     page.keyboard.press("Enter")
     expect(page.get_by_text("cancel asked")).to_be_visible()
-    assert site.stage.job(newest).wish is DesiredState.CANCEL
+    assert site.stage.job(newest).desired is DesiredState.CANCEL
 
 
 def test_the_page_of_an_action_begins_at_its_heading(site: Site, open_tab: OpenTab):

@@ -51,7 +51,7 @@ def site(store: Shaky, tmp_path: Path, port: int) -> Iterator[Site]:
     store._store = stage.store
     site = Site(stage, port)
     site.jobs = service(stage.reconciler, store=store)
-    site.changes = site.jobs.changes
+    site.changes = site.jobs.parts.changes
     site.start()
     yield site
     site.stop()

@@ -88,7 +88,7 @@ def test_without_channels_there_is_help(site: Site, open_tab: OpenTab, tmp_path:
     site.stop()
     site.stage.setup = NotificationSetup()
     site.jobs = site.stage.api
-    site.jobs.itself.process = ProcessFacts(channels_file=file)
+    site.jobs.parts.status.process = ProcessFacts(channels_file=file)
     site.start()
     page = open_tab("/notifications")
     expect(page.locator("main")).to_contain_text("No notification channels are configured.")

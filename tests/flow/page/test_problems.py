@@ -78,7 +78,7 @@ def test_what_is_no_form_changes_nothing(site: Site):
     too_many = "&".join(f"job={n}" for n in range(201))
     answer = httpx.post(f"{site.url}/do/cancel", headers={**HTML, **FORM}, content=too_many)
     assert answer.status_code == 400
-    assert site.stage.job(job.id).wish == "run"
+    assert site.stage.job(job.id).desired == "run"
 
 
 def test_a_job_that_is_gone_meanwhile_is_among_the_results(site: Site):

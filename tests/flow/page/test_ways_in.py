@@ -46,8 +46,8 @@ class Local:
         self.answered: dict[str, set[int]] = {}  #: the statuses of each request
 
     @property
-    def wish(self) -> DesiredState:
-        return self.stage.job("000001").wish
+    def desired(self) -> DesiredState:
+        return self.stage.job("000001").desired
 
     def backend(self, door: Authenticator) -> ASGIApp:
         app = create_app(
@@ -123,7 +123,7 @@ def test_a_code_opens_the_page_and_a_session(tmp_path: Path, tab: Page, relayed:
         tab.wait_for_url(f"{home}jobs/000001/cancel")
         tab.get_by_role("button", name="Cancel").first.click()
         tab.wait_for_url(f"{home}jobs/000001")
-        assert local.wish is DesiredState.CANCEL
+        assert local.desired is DesiredState.CANCEL
         assert tab.context.cookies() == []
         entered, *rest = requests
         assert "/enter/" in entered
@@ -157,4 +157,4 @@ def test_another_site_can_only_lead_to_the_page(tmp_path: Path, tab: Page) -> No
             with tab.expect_response(lambda r: r.request.method == "POST") as response:
                 tab.get_by_role("button").click()
             assert response.value.status == 403
-        assert local.wish is DesiredState.RUN
+        assert local.desired is DesiredState.RUN

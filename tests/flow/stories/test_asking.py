@@ -26,7 +26,7 @@ def test_a_name_means_the_live_job_and_the_ended_one_where_none_lives(stage: Sta
     with pytest.raises(BadRequest, match=r"^2 jobs are called 'digits': 000002, 000001$") as error:
         stage.api.cancel("digits")
     assert error.value.hint == "Use the id."
-    assert stage.job(first).wish is stage.job(second).wish is DesiredState.RUN
+    assert stage.job(first).desired is stage.job(second).desired is DesiredState.RUN
     stage.api.delete(first)
     stage.until(first, State.CANCELLED)
     assert stage.api.get("digits")["id"] == second
@@ -79,7 +79,7 @@ def test_a_job_that_succeeded_or_is_being_cleaned_cannot_be_resumed(stage: Stage
     stage.api.clean(other)
     with pytest.raises(IllegalInState, match="job 000002 is being cleaned"):
         stage.api.resume(other)
-    assert stage.job(other).wish is DesiredState.CLEAN
+    assert stage.job(other).desired is DesiredState.CLEAN
 
 
 def test_a_wish_that_is_already_fulfilled_is_not_written_again(stage: Stage) -> None:
@@ -156,7 +156,7 @@ def busy(stage: Stage, times: int) -> Any:
 
 def test_a_wish_is_written_though_the_backend_writes_at_the_same_time(stage: Stage) -> None:
     job_id = stage.started()
-    assert busy(stage, 7).cancel(job_id)["wish"] == "cancel"
+    assert busy(stage, 7).cancel(job_id)["desired"] == "cancel"
     assert stage.kinds(job_id).count("cancel_requested") == 1
     stage.until(job_id, State.HOLDING)
 
@@ -166,7 +166,7 @@ def test_a_write_that_always_conflicts_is_reported(stage: Stage) -> None:
     with pytest.raises(Conflict, match="could not be changed") as error:
         busy(stage, 8).cancel(job_id)
     assert error.value.hint == "Try again in a moment."
-    assert stage.job(job_id).wish is DesiredState.RUN
+    assert stage.job(job_id).desired is DesiredState.RUN
 
 
 def test_a_resume_that_comes_while_the_slice_is_given_back_is_carried_out(stage: Stage) -> None:
@@ -179,4 +179,4 @@ def test_a_resume_that_comes_while_the_slice_is_given_back_is_carried_out(stage:
     job = stage.running(job_id, attempt=2)
     assert stage.cloud.created == ["tj-000001-1", "tj-000001-2"]
     assert "cancelled" not in stage.kinds(job_id), "it never ended"
-    assert job.spent == {}
+    assert job.retries_used == {}

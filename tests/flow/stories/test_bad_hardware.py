@@ -109,7 +109,7 @@ def test_a_program_that_finds_no_tpu_on_any_machine_marks_none_of_them(stage: St
     assert open_ones(stage) == []
     job = without_tpu(stage, job_id, 4)
     assert job.attempts[3].slice == job.attempts[2].slice, "no more slices are spent on it"
-    assert stage.until(job_id, State.FAILED).spent == {"bad_hosts": 2, "failures": 1}
+    assert stage.until(job_id, State.FAILED).retries_used == {"bad_hosts": 2, "failures": 1}
 
 
 def test_a_program_that_finds_its_tpu_elsewhere_proves_what_it_said(stage: Stage) -> None:

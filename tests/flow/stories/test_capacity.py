@@ -7,7 +7,7 @@ import pytest
 from tests.support.stage import SPEC, Stage
 from tpujob.adapters.this_machine import emulated_quotas
 from tpujob.domain.capacity.circuits import RAISED
-from tpujob.domain.capacity.settings import QueueSettings
+from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.model import Cause, State
 from tpujob.domain.observations import SliceState
 from tpujob.errors import BadSpec
@@ -29,7 +29,7 @@ def test_a_stockout_sends_the_job_to_the_next_zone_at_once(stage: Stage) -> None
     job = stage.running(job_id)
     assert asked(stage, job_id) == ["b", "a"]
     assert stage.clock.now() - before < 30, "no job waits while another zone has room"
-    assert job.spent == {}, "a stockout is no failure of the job"
+    assert job.retries_used == {}, "a stockout is no failure of the job"
 
 
 def test_the_next_job_does_not_ask_where_the_first_was_just_refused(stage: Stage) -> None:
@@ -44,7 +44,7 @@ def test_the_next_job_does_not_ask_where_the_first_was_just_refused(stage: Stage
 def test_without_room_anywhere_pauses_grow_and_the_wait_is_shown(stage: Stage) -> None:
     stage.cloud.full = set(ZONES)
     job_id = stage.create(tpu=V6E)
-    stage.until(job_id, lambda j: j.spent.get("stockouts") == 15, limit=2000)
+    stage.until(job_id, lambda j: j.retries_used.get("stockouts") == 15, limit=2000)
     by_zone = [s.requested_at for s in stage.job(job_id).slices if s.zone == "us-east5-b"]
     pauses = [b - a for a, b in itertools.pairwise(by_zone)]
     assert pauses[-1] > 4 * pauses[0], f"the same zone is asked ever more seldom: {pauses}"
@@ -53,7 +53,7 @@ def test_without_room_anywhere_pauses_grow_and_the_wait_is_shown(stage: Stage) -
     assert "next try there in" in message, message
     stage.cloud.full = set()
     stage.cloud.hosts = 1
-    assert stage.until(job_id, State.RUNNING, limit=2000).spent.get("stockouts") is None
+    assert stage.until(job_id, State.RUNNING, limit=2000).retries_used.get("stockouts") is None
 
 
 @pytest.mark.parametrize("hours", [2, 12])
@@ -202,6 +202,29 @@ def test_chips_that_come_free_are_requested_at_once(stage: Stage) -> None:
     assert stage.clock.now() - before < 30
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        QueueSettings(limits=OwnerLimits(chips=16)),
+        QueueSettings(by_type={"v4-64": OwnerLimits(chips=16)}),
+    ],
+)
+def test_a_slice_larger_than_the_limit_of_each_owner_is_refused_at_submission(
+    stage: Stage, settings: QueueSettings
+) -> None:
+    waiting = of_size(stage, "v4-64", start="held")
+    stage.reconciler.queue.settings = settings
+    text = "it needs 32 chips of v4-64, and the limit of each owner is 16"
+    with pytest.raises(BadSpec, match=text) as refused:
+        of_size(stage, "v4-64")
+    assert refused.value.hint == "`queue` of the context has the limits. Name a smaller type."
+    stage.running(of_size(stage, "v4-32"))
+    stage.api.release(waiting)
+    turn(stage, waiting, seconds=20)
+    assert stage.api.get(waiting)["why"].endswith(text)
+    assert not stage.job(waiting).slices
+
+
 def test_a_slice_larger_than_the_quota_in_the_settings_is_refused_at_submission(
     stage: Stage,
 ) -> None:
@@ -221,5 +244,5 @@ def test_a_slice_larger_than_the_quota_in_the_settings_is_refused_at_submission(
     turn(stage, huge, seconds=20)
     waits = stage.api.get(huge)
     assert waits["why"].endswith("and the settings of the queue give the project 24")
-    assert waits["next"]["text"] == "it requests a slice once the project may have so many chips"
+    assert waits["next"]["text"] == "it requests a slice once so many chips are allowed"
     assert not stage.job(huge).slices

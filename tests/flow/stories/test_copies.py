@@ -177,7 +177,7 @@ def test_missing_data_is_refused_before_there_is_a_job(lab: Stage, data: str, me
 
 def test_no_job_or_plan_names_data_of_others_where_accounts_are_separate(lab: Stage) -> None:
     jobs, of_ben = lab.api, "gs://tpujob-us-east5/u/ben/x"
-    jobs._submission._site = replace(EVERYWHERE, separate_accounts=True)  # pyright: ignore[reportPrivateUsage]
+    jobs.parts.submission._site = replace(EVERYWHERE, separate_accounts=True)  # pyright: ignore[reportPrivateUsage]
     lab.bucket.places["tpujob-us-east5"] = BucketPlace("us-east5", frozenset({"us-east5"}))
     put(lab, of_ben, FILES)
     for method in ("plan", "create"):

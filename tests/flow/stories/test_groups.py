@@ -264,7 +264,7 @@ def test_a_cancelled_group_goes_on_after_a_resume_also_on_held_slices(stage: Sta
         stage.api.resume("sweep-5")
     stage.api.resume("sweep")
     round_of(stage, group, 4)
-    assert [stage.job(job.id).wish for job in jobs] == [DesiredState.RUN] * 6
+    assert [stage.job(job.id).desired for job in jobs] == [DesiredState.RUN] * 6
     assert [len(stage.job(job.id).slices) for job in jobs[:2]] == [1, 1]
     for job in jobs:
         end(stage, job)

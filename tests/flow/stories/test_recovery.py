@@ -21,7 +21,7 @@ def test_a_preempted_slice_is_replaced_and_the_failure_budget_is_untouched(stage
     job = stage.running(job_id, attempt=2)
     first = job.attempts[0]
     assert (first.outcome, first.cause) == (Outcome.INTERRUPTED, Cause.PREEMPTED)
-    assert job.spent == {"preemptions": 1}
+    assert job.retries_used == {"preemptions": 1}
     assert stage.cloud.created == ["tj-000001-1", "tj-000001-2"]
     assert stage.cloud.most_alive == 1, "slice 2 is requested only after slice 1 is gone"
 
@@ -148,7 +148,7 @@ def test_a_cancelled_job_starts_again_with_fresh_budgets(stage: Stage) -> None:
     stage.until(job_id, State.FAILED)
     stage.api.resume(job_id)
     job = stage.running(job_id)
-    assert (job.wish, job.outcome, job.spent) == (DesiredState.RUN, None, {})
+    assert (job.desired, job.outcome, job.retries_used) == (DesiredState.RUN, None, {})
     assert job.attempts[-1].number == 2, "attempt numbers are never used twice"
 
 

@@ -1,5 +1,7 @@
 """Hangs and lost contact, over the whole backend with its clock turned by hand."""
 
+from itertools import pairwise
+
 from tests.support.stage import Stage
 from tpujob.domain.model import Cause, Job, State
 
@@ -35,7 +37,7 @@ def test_a_hang_is_ended_named_and_started_again_on_the_same_slice(stage: Stage)
     assert 300 <= stage.clock.now() - began <= 330, "found at the stall, not long after"
     assert any("psum" in line.text for line in job.attempts[0].evidence), job.attempts[0].evidence
     assert job.attempts[1].slice == job.attempts[0].slice
-    assert job.spent == {"hangs": 1}
+    assert job.retries_used == {"hangs": 1}
 
 
 def test_a_slice_that_is_ready_but_dead_is_replaced_within_five_minutes(stage: Stage) -> None:
@@ -47,7 +49,7 @@ def test_a_slice_that_is_ready_but_dead_is_replaced_within_five_minutes(stage: S
     assert job.attempts[0].cause is Cause.LOST_CONTACT
     assert "does not answer over SSH" in job.attempts[0].message
     assert 150 <= stage.clock.now() - began <= 300
-    assert "failures" not in job.spent
+    assert "failures" not in job.retries_used
 
 
 def test_out_of_memory_is_retried_once(stage: Stage) -> None:
@@ -128,6 +130,14 @@ def test_a_dead_host_is_given_up_by_backends_that_live_for_one_tick(stage: Stage
     assert ended.attempts[0].cause == "LOST_CONTACT"
     stored = [e for e in stage.kinds(job_id) if e == "watched"]
     assert 2 <= len(stored) <= 8 < 60 * 8 / 10, "as often as ticks come"
+    events = stage.api.events(job_id)
+    shown = [e for e in events if e["kind"] == "watched"]
+    assert len(shown) < len(stored), "a watch that only renews the one before it is not shown"
+    assert all(before["text"] != after["text"] for before, after in pairwise(shown))
+    assert all(
+        stage.api.events(job_id, after=event["seq"]) == events[number:]
+        for number, event in enumerate(events, 1)
+    ), "wherever one begins to read"
     assert before < ended.version
 
 
@@ -147,7 +157,7 @@ def test_an_agent_that_was_killed_is_replaced_at_the_first_silence(stage: Stage)
     assert stage.clock.now() - began < 120
     assert stage.hosts.taken_over == [(1, 1)]
     job = stage.succeed(job_id)
-    assert (len(job.attempts), job.spent) == (1, {}), "its program has run on"
+    assert (len(job.attempts), job.retries_used) == (1, {}), "its program has run on"
     assert stage.hosts.starts == [(1, 0), (1, 1)]
 
 

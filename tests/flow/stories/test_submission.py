@@ -88,7 +88,7 @@ def test_the_record_begins_with_what_was_asked_for(stage: Stage) -> None:
     several = {**SPEC, "tpu": {**SPEC["tpu"], "slices": 2, "pricing": "on-demand"}}
     job = stage.job(stage.api.create(several)["id"])
     now = stage.clock.now()
-    assert (job.name, job.user, job.state, job.wish) == (
+    assert (job.name, job.user, job.state, job.desired) == (
         "digits",
         "ada",
         State.QUEUED,

@@ -41,7 +41,7 @@ class Backend:
             stopping=lambda: True,  # a long poll is answered at once
             make_pass=lambda sweep: (0, None),
             limits=LIMITLESS,
-            changes=self.stage.api.changes,
+            changes=self.stage.api.parts.changes,
             sessions=Sessions(),
         )
         self.schema = schemathesis.openapi.from_dict(self.app.openapi())

@@ -51,7 +51,7 @@ def test_a_slice_is_lost_in_each_phase(stack: LocalStack, phase: str, tmp_path: 
     if phase in ("holding", "releasing"):
         stack.until(job_id, "running")
         stack.run("cancel", job_id, *(["--release"] if phase == "releasing" else []))
-    stack.until(job_id, phase if phase != "releasing" else lambda v: v["wish"] == "release")
+    stack.until(job_id, phase if phase != "releasing" else lambda v: v["desired"] == "release")
     slices = 2
     if phase == "provisioning":
         # by a person: what is not there as yet is not preempted, and is asked for by the same name

@@ -7,18 +7,19 @@ from tests.support.simulation.plans import Work
 from tests.support.simulation.play import Play
 from tests.support.simulation.sim import Process
 from tests.support.simulation.users import spec
+from tpujob.api import JobsApi
 from tpujob.domain.access import Principal
 from tpujob.domain.model import Job
 from tpujob.service.jobs import Jobs
 
 EAST = {"type": "v5p-16", "zones": ["us-east5-a", "us-east5-b"], "pricing": "spot"}
 
-Verb = Callable[[Jobs], object]
+Verb = Callable[[JobsApi], object]
 
 
 def ask(play: Play, verb: Verb, *, user: Principal | None = None) -> None:
     def asked(api: Jobs) -> object:
-        return verb(api.acting_for(user) if user else api)  # type: ignore[arg-type]
+        return verb(api.acting_for(user) if user else api)
 
     play.sim.spawn(lambda: play.users[0].insist(asked), Process("user"))
 

@@ -128,7 +128,7 @@ class Bounds:
         with_slice = job.state in WITH_SLICE or bool(job.condemned)
         if self._age("L3", job.id, with_slice, UNATTENDED):
             self.broken("L3", job.id, f"no backend looked at it for {UNATTENDED:.0f} s")
-        right = [b.process.name for b in self.play.backends if not b.process.wrong]
+        right = [b.process.name for b in self.play.backends if abs(b.process.skew) < SETTLED]
         until = max((self.queue.retried_at(name, job.id) for name in right), default=0.0)
         if self._age("L4", job.id, until > now + LONGEST, UNATTENDED):
             self.broken("L4", job.id, f"its next request is put off by {until - now:.0f} s")
@@ -143,7 +143,7 @@ class Bounds:
     def _trouble(self, job: Job, now: float) -> tuple[str, float]:
         """Return a visible trouble of the newest attempt, and the seconds that it may last; empty: no trouble."""
         attempt = job.attempt
-        runs = job.state in (State.PREPARING, State.RUNNING) and job.wish is DesiredState.RUN
+        runs = job.state in (State.PREPARING, State.RUNNING) and job.desired is DesiredState.RUN
         if attempt is None or not runs or now < job.wake + 60:
             return "", 0.0
         machine = self.world.machines.get(attempt.slice)

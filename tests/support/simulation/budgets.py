@@ -36,10 +36,10 @@ class Budgets:
             if self._spent(job) + needed > limit + self._excuse(job):
                 text = f"asked for {job.slice.name} with ${limit - self._spent(job):.2f} left"
                 self.broken("I14", job.id, text)
-        short = job.then is State.FAILED and job.cause is Cause.BUDGET
+        short = job.next_state is State.FAILED and job.cause is Cause.BUDGET
         remaining = limit - self._spent(job) - _burn(before) * OUT / 3600
         timed = job.spec.max_time is not None  # it may have run for that long
-        if short and not timed and before.then is None and remaining > self._excuse(job):
+        if short and not timed and before.next_state is None and remaining > self._excuse(job):
             text = f"stopped after ${self._spent(job):.2f} of ${limit:.2f}"
             self.broken("I14", job.id, text)
         if job.state.final:

@@ -161,7 +161,7 @@ def suspects_are_never_taken() -> Patch:
     return replaced(
         Actor,
         "act",
-        lambda real, self, job, *args: real(self, replace(job, spent={}), *args),
+        lambda real, self, job, *args: real(self, replace(job, retries_used={}), *args),
     )
 
 

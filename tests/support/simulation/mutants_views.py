@@ -48,7 +48,7 @@ def checkpoints_before_a_bad_step_are_forgotten() -> Patch:
     return everywhere(common_checkpoint, lambda real, reports, before=None: real(reports))
 
 
-@bug("an agent dies before the start is reported", "I17")
+@bug("a host is cut off before the start is reported", "I17")
 def a_program_that_ends_early_has_not_run() -> Patch:
     return everywhere(ran_since, lambda real, job, reports, now: None)
 
@@ -88,6 +88,6 @@ def more_money_comes_too_late() -> Patch:
 
     def change(job: Any, happened: Any, after: Any) -> Any:
         raised = happened.kind is EventKind.BUDGET_CHANGED
-        return replace(after, then=job.then) if raised else after
+        return replace(after, next_state=job.next_state) if raised else after
 
     return folded(change)

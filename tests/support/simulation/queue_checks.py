@@ -177,7 +177,7 @@ class QueueChecks:
     def committed(self, name: str, before: Job, job: Job, event: Event) -> None:
         self.changed[job.id] = self.sim.now
         if job.spec.is_group:
-            if job.wish is DesiredState.RUN:
+            if job.desired is DesiredState.RUN:
                 self.cancelled.pop(job.id, None)
             else:
                 self.cancelled.setdefault(job.id, self.sim.now)
@@ -210,8 +210,7 @@ class QueueChecks:
         process = self.sim.me.process
         if job.held_by:
             self.broken("Q2", job.id, f"is held by {job.held_by}, and {event.text}")
-        ahead = max(0.0, process.wrong) if process else 0.0
-        if job.spec.not_before is not None and self.sim.now + ahead < job.spec.not_before - 5:
+        if job.spec.not_before is not None and self.sim.now < job.spec.not_before - 5:
             self.broken("Q2", job.id, f"{event.text}, before its time")
         for other, on, state in () if job.slices else rules.met_edges(self.entry(job), self):
             if state is not Met.YES and self._age(other) > KNOWN:
@@ -299,14 +298,14 @@ class QueueChecks:
                 ]
                 other, on = never[0] if never else ("", "")
                 text = f"still waits for the {on} of {other}, which cannot be any more"
-                yield "Q10", job.id, bool(never) and job.wish is DesiredState.RUN, text
+                yield "Q10", job.id, bool(never) and job.desired is DesiredState.RUN, text
             if job.hold_until is not None and job.state is State.RELEASING:
                 over = job.slice is not None and job.slice.delete_asked_at is None
                 text = "keeps its slice beyond its time, or while its owner's jobs wait in vain"
                 in_vain = job.hold_until < self.sim.now or self._waits_in_vain(job)
                 yield "Q5", job.id, over and in_vain, text
             if job.group:
-                goes_on = job.group in self.cancelled and job.wish is DesiredState.RUN
+                goes_on = job.group in self.cancelled and job.desired is DesiredState.RUN
                 yield "Q13", job.id, goes_on, f"goes on, and its group {job.group} was cancelled"
 
     def _waits_in_vain(self, keeper: Job) -> bool:
@@ -336,7 +335,7 @@ class QueueChecks:
         same = [(s.type, s.zone, s.pricing, s.runtime_version, s.tpu_slices) for s in (gave, took)]
         if same[0] != same[1]:
             self.broken("Q6", heir.id, f"{took.name} was handed on as {same[1]}, and is {same[0]}")
-        if heir.wish is not DesiredState.RUN or not (giver.spec.hand_on and heir.spec.hand_on):
+        if heir.desired is not DesiredState.RUN or not (giver.spec.hand_on and heir.spec.hand_on):
             self.broken("Q6", heir.id, f"{took.name} was handed on to a job that is not to have it")
 
     def deleting(self, name: str, job: Job, slice: Slice, seen: SliceSeen | None) -> None:
@@ -346,9 +345,9 @@ class QueueChecks:
             or not self.plans[name]
             or job.slice is None
             or job.slice.name != slice.name
-            or job.then not in rules.ENDED_WELL
+            or job.next_state not in rules.ENDED_WELL
             or job.cause not in _HARMLESS
-            or job.wish is not DesiredState.RUN
+            or job.desired is not DesiredState.RUN
             or job.attempt is None
             or job.attempt.slice != slice.name
             or not job.spec.hand_on
@@ -379,7 +378,7 @@ class QueueChecks:
                 job is not None
                 and job.spec.hand_on
                 and not job.condemned
-                and job.wish is DesiredState.RUN
+                and job.desired is DesiredState.RUN
                 and job.spec.budget is None
                 and not job.data
                 and self.changed.get(job_id, 0.0) < begun - KNOWN

@@ -11,11 +11,11 @@ from tests.support.simulation.monitor import CANARY
 from tests.support.world import Killed
 from tpujob.domain.access import BACKEND, Principal, Role
 from tpujob.errors import IllegalInState, NotFound, TpujobError
+from tpujob.service.jobs import Jobs
 
 if TYPE_CHECKING:
     from tests.support.simulation.backend import Backend
     from tests.support.simulation.play import Play
-    from tpujob.service.jobs import Jobs
 
 #: errors that every backend would give
 ASKED_IN_VAIN = (NotFound, IllegalInState)
@@ -138,5 +138,4 @@ class User:
             self.play.sim.sleep(self.random.uniform(1, 60))
 
     def _api(self, backend: Backend) -> Jobs:
-        api: object = backend.api if self.who is BACKEND else backend.api.acting_for(self.who)
-        return api  # type: ignore[return-value]
+        return Jobs(backend.api.parts, self.who)

@@ -461,14 +461,14 @@ def test_cancel_resume_delete_and_clean_do_what_they_say(tpujob: Tpujob, api: Sc
     output = tpujob("cancel", "42").out
     assert "held, at $7.37/h" in output
     assert "the slice is released; `tpujob resume 000042` resumes it" in output
-    assert tpujob("cancel", "42", "--release", "--json").json["wish"] == "release"
+    assert tpujob("cancel", "42", "--release", "--json").json["desired"] == "release"
     assert [c["release"] for c in api.named("cancel")] == [False, True]
     output = tpujob("resume", "42").out
     assert "tpujob show 000042" in output
     assert "tpujob logs 000042 -f" in output
     assert tpujob("resume", "42", "--json").json["id"] == "000042"
-    assert tpujob("delete", "42", "--yes", "--json").json["wish"] == "release"
-    assert tpujob("clean", "42", "--yes", "--checkpoints", "--json").json["wish"] == "clean"
+    assert tpujob("delete", "42", "--yes", "--json").json["desired"] == "release"
+    assert tpujob("clean", "42", "--yes", "--checkpoints", "--json").json["desired"] == "clean"
     assert api.named("clean") == [{"job": "42", "checkpoints": True}]
 
 

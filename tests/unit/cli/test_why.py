@@ -85,7 +85,7 @@ def waiting() -> JobView:
             at="2026-01-02T03:24:00.000Z",
         ),
         usd_per_hour=0.0,
-        spent={"failures": 1, "stockouts": 4},
+        retries_used={"failures": 1, "stockouts": 4},
         budgets=[
             budget("preemptions", 0, 100),
             budget("failures", 1, 3),
@@ -258,9 +258,9 @@ def test_a_first_step_that_does_not_come(stall_s: float | None, phase: str, sent
 @pytest.mark.parametrize("wish", ["run", "cancel", "release", "clean"])
 @pytest.mark.parametrize("state", list(State))
 def test_every_state_has_an_answer_that_fits_one_screen(state: State, wish: str) -> None:
-    job = cast("JobView", waiting() | {"state": state.value, "wish": wish, "hold_until": AT})
+    job = cast("JobView", waiting() | {"state": state.value, "desired": wish, "hold_until": AT})
     events = [event_view(i, state.value, f"event {i}") for i in range(9)]
-    for view in (job, job_view(state=state.value, wish=wish, slices=[], attempts=[], step=None)):
+    for view in (job, job_view(state=state.value, desired=wish, slices=[], attempts=[], step=None)):
         lines = why_page(view, events, 80, NOW).splitlines()
         assert any(line.startswith("  Next ") for line in lines)
         assert any(line.startswith("  Retries ") for line in lines) is (
@@ -274,4 +274,4 @@ def test_every_state_has_an_answer_that_fits_one_screen(state: State, wish: str)
 def test_the_command(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.jobs = {"000042": waiting()}
     assert "4th stockout in us-central2-b" in tpujob("why", "000042").out
-    assert tpujob("why", "000042", "--json").json["spent"] == {"failures": 1, "stockouts": 4}
+    assert tpujob("why", "000042", "--json").json["retries_used"] == {"failures": 1, "stockouts": 4}

@@ -74,7 +74,7 @@ def an_event(kind: EventKind) -> st.SearchStrategy[Event]:
 JOB = replace(
     a_job(),
     attempts=(Attempt(1, "tj-000042-1", 4.0, progress=Progress(step=7, metrics={"a": 0.5})),),
-    spent={"preemptions": 1},
+    retries_used={"preemptions": 1},
 )
 
 
@@ -102,10 +102,10 @@ def test_what_the_specs_of_several_jobs_have_in_common_is_in_memory_once() -> No
 
 
 def test_a_document_of_an_older_writer_gets_the_defaults_of_new_fields() -> None:
-    document = to_json(replace(JOB, spent={}, message=""))
-    for name in ("spent", "message", "wipe_checkpoints", "schema_version"):
+    document = to_json(replace(JOB, retries_used={}, message=""))
+    for name in ("retries_used", "message", "wipe_checkpoints", "schema_version"):
         del document[name]
-    assert read(document) == replace(JOB, spent={}, message="")
+    assert read(document) == replace(JOB, retries_used={}, message="")
 
 
 def test_a_field_of_a_newer_writer_is_ignored() -> None:

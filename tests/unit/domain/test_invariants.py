@@ -43,7 +43,7 @@ def test_a_healthy_record_breaks_nothing(state: State) -> None:
     if state.final:
         job = replace(job, finished_at=NOW)
     if state is State.RELEASING:
-        job = replace(job, then=State.QUEUED)
+        job = replace(job, next_state=State.QUEUED)
     assert invariants.of_job(job) == []
 
 
@@ -83,14 +83,14 @@ PLANTED: dict[str, tuple[str, Job]] = {
     "gone by itself": ("I2", queued(a_slice(1, **{**GONE, "delete_asked_at": None}))),
     "a number twice": ("I1", queued(a_slice(2, **GONE), a_slice(2, **GONE))),
     "a number that goes back": ("I1", queued(a_slice(2, **GONE), a_slice(1, **GONE))),
-    "releasing to nowhere": ("I6", replace(job_in(State.RELEASING), then=None)),
+    "releasing to nowhere": ("I6", replace(job_in(State.RELEASING), next_state=None)),
     "an attempt skipped": ("I1", queued(attempts=(ended(2),))),
     "an attempt without an end": ("I6", queued(attempts=(BEGUN,))),
     "an earlier attempt without an end": ("I6", queued(attempts=(BEGUN, ended(2)))),
     "live with an end": ("I6", queued(finished_at=NOW)),
     "final without a time": ("I6", failed(finished_at=None)),
-    "a budget overspent": ("I8", queued(spent={"preemptions": 101})),
-    "a common budget overspent": ("I8", queued(spent={"memory": 2})),
+    "a budget overspent": ("I8", queued(retries_used={"preemptions": 101})),
+    "a common budget overspent": ("I8", queued(retries_used={"memory": 2})),
 }
 
 
@@ -108,7 +108,7 @@ def test_a_job_may_have_other_limits_than_the_usual_ones(
     failures: int, spent: dict[str, int], broken: list[str]
 ) -> None:
     spec = respec(SPEC, recovery={"failures": failures})
-    assert rules(queued(spec=spec, spent=spent)) == broken
+    assert rules(queued(spec=spec, retries_used=spent)) == broken
 
 
 def test_a_fault_names_the_slice_that_it_is_about() -> None:

@@ -294,7 +294,7 @@ def test_an_orphan_that_the_cloud_is_suspending_is_given_its_time(stage: Stage) 
 def test_a_slice_of_a_lost_store_is_deleted(stage: Stage, tmp_path: Path) -> None:
     def created(word: str) -> Job:
         job = stage.job(stage.create())
-        named = replace(job, word=word)
+        named = replace(job, suffix=word)
         stage.store.commit(named, None, expected_version=job.version, op_id=word, lease=None)
         return stage.running(job.id)
 

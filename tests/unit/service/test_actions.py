@@ -40,7 +40,7 @@ def offered(job: Job, user: Principal = ADA) -> dict[str, str]:
     ],
 )
 def test_states_offer_what_has_an_effect(state: State, wish: DesiredState, names: set[str]) -> None:
-    assert set(offered(job_in(state, wish=wish))) == names
+    assert set(offered(job_in(state, desired=wish))) == names
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_states_offer_what_has_an_effect(state: State, wish: DesiredState, names
             " | nothing; the job holds no slice",
         ),
         (
-            job_in(State.HOLDING, wish=DesiredState.CANCEL),
+            job_in(State.HOLDING, desired=DesiredState.CANCEL),
             "resume",
             "resumes from checkpoint 480 on the slice that it holds | $1.00/h while it holds the slice",
         ),

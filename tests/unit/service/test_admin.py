@@ -73,7 +73,7 @@ def test_jobs_that_went_through_everything_break_no_rule(stage: Stage) -> None:
     stage.succeed(done)
     stage.faults.refuse_create = [("STOCKOUT", "There is no more capacity in the zone")] * 25
     waits = stage.create(name="waits")
-    stage.until(waits, lambda j: j.spent.get("stockouts") == 23, limit=1500)
+    stage.until(waits, lambda j: j.retries_used.get("stockouts") == 23, limit=1500)
     assert len(stage.job(waits).slices) < 23, "old refusals are forgotten"
     assert stage.api.fsck() == []
 
@@ -81,7 +81,7 @@ def test_jobs_that_went_through_everything_break_no_rule(stage: Stage) -> None:
 def test_a_record_changed_by_hand_is_reported(stage: Stage, tmp_path: Path) -> None:
     job_id = stage.started()
     job = stage.job(job_id)
-    spoilt = replace(job, spent={"failures": 99})
+    spoilt = replace(job, retries_used={"failures": 99})
     stage.store.commit(spoilt, None, expected_version=job.version, op_id="x", lease=None)
     texts = [broken["text"] for broken in stage.api.fsck()]
     assert "99 failures were spent of 3" in texts

@@ -68,7 +68,7 @@ def test_a_report_says_what_all_records_say_whatever_becomes_of_jobs(stage: Stag
     """Ended jobs are summed once: jobs end, come, change and go, money runs on, grants are shared."""
     dice, store, clock = Random(11), stage.store, stage.clock
     clock.time = lab.NOW
-    spending = EndedSpending(store, stage.api.index)
+    spending = EndedSpending(store, stage.api.parts.index)
 
     def add(count: int) -> None:
         for _ in range(count):

@@ -80,7 +80,9 @@ def test_what_a_running_job_has_is_compared_as_it_is_now(stage: Stage) -> None:
 
 def test_outcomes_say_how_far_and_for_how_much() -> None:
     a = a_job()
-    b = replace(a, state=State.FAILED, spent={"preemptions": 2}, finished_at=a.created_at + 60)
+    b = replace(
+        a, state=State.FAILED, retries_used={"preemptions": 2}, finished_at=a.created_at + 60
+    )
     changed = {c["key"]: (c["a"], c["b"]) for c in diff.outcomes(a, b, a.created_at + 100)}
     assert changed["state"] == (a.state, "failed")
     assert changed["spent.preemptions"] == (None, 2)

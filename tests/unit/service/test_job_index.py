@@ -36,7 +36,7 @@ def test_the_row_of_a_failed_job_begins_with_the_error(desk: Desk) -> None:
     attempt = Attempt(1, "tj-1", 0.0, cause=Cause.CRASH, message=plain, detail=error)
     ended = {"attempts": (attempt,), "cause": Cause.CRASH, "message": f"attempt 1 ended, {plain}"}
     desk.add(state=State.FAILED, **ended)
-    desk.add(state=State.RELEASING, then=State.FAILED, **ended)
+    desk.add(state=State.RELEASING, next_state=State.FAILED, **ended)
     desk.add(state=State.FAILED, **{**ended, "cause": Cause.STOCKOUT, "message": "no capacity"})
     for user, why in ((ADA, error), (BOB, plain)):
         rows = desk.page({}, user=user)["rows"]

@@ -43,7 +43,7 @@ ACTIONS = {
 @pytest.mark.parametrize("wish", list(DesiredState))
 @pytest.mark.parametrize("state", list(State))
 def test_every_state_says_what_happens_next(state: State, wish: DesiredState) -> None:
-    coming = next_of(job_in(state, wish=wish))
+    coming = next_of(job_in(state, desired=wish))
     usual = "nothing" if state.final else "release_slice"
     assert coming["action"] == ACTIONS.get((state, wish), usual)
     assert coming["text"]
@@ -62,10 +62,13 @@ def test_every_state_says_what_happens_next(state: State, wish: DesiredState) ->
     ],
 )
 def test_after_a_release_comes_what_the_record_says(then: State, action: str, text: str) -> None:
-    coming = next_of(job_in(_S.RELEASING, then=then))
+    coming = next_of(job_in(_S.RELEASING, next_state=then))
     assert (coming["action"], text in coming["text"]) == (action, True)
     if then is not _S.QUEUED:
-        assert text in next_of(job_in(_S.RELEASING, then=then, wish=DesiredState.RELEASE))["text"]
+        assert (
+            text
+            in next_of(job_in(_S.RELEASING, next_state=then, desired=DesiredState.RELEASE))["text"]
+        )
 
 
 @pytest.mark.parametrize(
@@ -74,9 +77,9 @@ def test_after_a_release_comes_what_the_record_says(then: State, action: str, te
         (replace(job_in(_S.QUEUED), wake=NOW + 20), "1970-01-01T02:47:00.000Z"),
         (replace(job_in(_S.QUEUED), wake=NOW), None),
         (replace(job_in(_S.PREPARING), wake=NOW + 20), "1970-01-01T02:47:00.000Z"),
-        (job_in(_S.HOLDING, wish=DesiredState.CANCEL), "1970-01-01T02:47:40.000Z"),
+        (job_in(_S.HOLDING, desired=DesiredState.CANCEL), "1970-01-01T02:47:40.000Z"),
         (replace(job_in(_S.RUNNING), wake=NOW + 20), None),
-        (replace(job_in(_S.QUEUED, wish=DesiredState.CANCEL), wake=NOW + 20), None),
+        (replace(job_in(_S.QUEUED, desired=DesiredState.CANCEL), wake=NOW + 20), None),
     ],
     ids=["waits", "now", "starts again", "held", "runs", "cancelled"],
 )
@@ -139,7 +142,7 @@ def test_only_commands_that_help_are_suggested() -> None:
     def commands(job: Job) -> list[str]:
         return [command["command"] for command in next_of(job)["commands"]]
 
-    held = job_in(_S.HOLDING, wish=DesiredState.CANCEL)
+    held = job_in(_S.HOLDING, desired=DesiredState.CANCEL)
     assert commands(held) == ["tpujob resume 000001", "tpujob delete 000001"]
     failed = replace(job_in(_S.FAILED), cause=Cause.CRASH)
     assert commands(failed) == ["tpujob resume 000001"]
@@ -159,7 +162,7 @@ def test_budgets_are_those_of_the_spec_and_others_that_were_used() -> None:
         "hangs": (0, 3, 3),
         "nonfinite": (0, 3, 3),
     }
-    used = replace(job, spent={"failures": 5, "stockouts": 4, "memory": 1})
+    used = replace(job, retries_used={"failures": 5, "stockouts": 4, "memory": 1})
     budgets = {b["name"]: (b["used"], b["left"], b["limit"]) for b in next_step.budgets(used)}
     assert budgets["failures"] == (5, 0, 3)
     assert budgets["stockouts"] == (4, None, None)

@@ -264,9 +264,9 @@ def test_a_running_job_goes_back_behind_others_of_its_owner(stage: Stage, bob: J
     next_job = stage.job(second)
     assert next_job.slices[-1].name == back.slices[-1].name, "its slice serves the next job"
     assert back.slices[-1].handed_to == second
-    assert (back.spent, back.attempts[-1].cause, back.cause) == ({}, Cause.CANCELLED, None)
+    assert (back.retries_used, back.attempts[-1].cause, back.cause) == ({}, Cause.CANCELLED, None)
     assert back.attempts[-1].message == "put back into the queue"
-    assert back.wish is DesiredState.RUN
+    assert back.desired is DesiredState.RUN
     assert back.queued_at > before.state_since
     sound(stage, first)
     stage.cloud.full.clear()
@@ -298,7 +298,7 @@ def test_whatever_comes_between_ends_well(stage: Stage, bob: JobsApi, then: str)
         stage.cloud.machines.pop(name)
     ends = {"cancel": State.CANCELLED, "succeeded": State.SUCCEEDED}.get(then)
     ended = stage.until(job, ends) if ends else stage.running(job, 2)
-    assert ended.spent == {}
+    assert ended.retries_used == {}
     assert name not in stage.cloud.machines
     sound(stage, job)
 

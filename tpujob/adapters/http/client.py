@@ -1,4 +1,4 @@
-"""The client of a backend: `JobsApi` over HTTP, derived from its table of methods."""
+"""The client of a backend: `JobsApi` over HTTP, as its table of methods says."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import http.client
 import json
 import time
 import zlib
-from functools import partial
+from functools import wraps
 from io import BytesIO
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 from urllib.parse import quote, unquote, urlencode
 
 from tpujob import errors
@@ -19,7 +19,7 @@ from tpujob.adapters.http.transport import (
     BackendRequest,
     BackendTransport,
 )
-from tpujob.api import METHODS
+from tpujob.api import METHODS, JobsApi
 from tpujob.api.methods import HEADER
 from tpujob.domain.paging import PAGE, all_of
 from tpujob.errors import BackendGone, BadRequest, BadSpec, NotFound, TpujobError, Transient
@@ -29,18 +29,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tpujob.adapters.http.transport import Sign
-    from tpujob.api import EventView, JobPage, JobsApi, JobView, ListAsked, LogBlock
+    from tpujob.api import EventView, JobPage, JobView, ListAsked, LogBlock
     from tpujob.api.methods import Method
-else:
-    JobsApi = object
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 TIMEOUT = 60.0  #: seconds that a short call may take
 POLL = 30.0  #: seconds; the longest time that the backend lets one poll wait
 
 
-class RemoteJobs(JobsApi):
-    """The methods of a backend at `url`: `unix:PATH` on this machine, or `https://HOST`. Methods that are not defined
-    here follow from their row in `METHODS`."""
+def _sent(method: Callable[Concatenate[JobsApi, P], R]) -> Callable[Concatenate[RemoteJobs, P], R]:
+    """Return the client's method for one of the interface: it sends what the row above that says."""
+    row = METHODS[method.__name__]
+
+    @wraps(method)
+    def send(self: RemoteJobs, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.call(row, *args, **kwargs)
+
+    return send
+
+
+class RemoteJobs:
+    """`JobsApi` of a backend at `url`: `unix:PATH` on this machine, or `https://HOST`."""
 
     def __init__(
         self,
@@ -57,13 +68,6 @@ class RemoteJobs(JobsApi):
         self._transport = BackendTransport(BackendAddress(url, uid, sign), find_again)
         self._timeout, self._log = timeout, log
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Callable[..., Any]:
-            if name not in METHODS:
-                raise AttributeError(name)
-            return partial(self._call, METHODS[name])
-
     @property
     def url(self) -> str:
         return self._transport.address.url
@@ -72,26 +76,74 @@ class RemoteJobs(JobsApi):
         """Close the idle connections. A later call opens another."""
         self._transport.close()
 
+    # Methods of one request that sends and returns JSON ---------------------------------------------------------------
+
+    whoami = _sent(JobsApi.whoami)
+    plan = _sent(JobsApi.plan)
+    create = _sent(JobsApi.create)
+    secrets = _sent(JobsApi.secrets)
+    set_secret = _sent(JobsApi.set_secret)
+    remove_secret = _sent(JobsApi.remove_secret)
+    get = _sent(JobsApi.get)
+    happened = _sent(JobsApi.happened)
+    capacity = _sent(JobsApi.capacity)
+    queue = _sent(JobsApi.queue)
+    shares = _sent(JobsApi.shares)
+    health = _sent(JobsApi.health)
+    metrics = _sent(JobsApi.metrics)
+    logs = _sent(JobsApi.logs)
+    log_window = _sent(JobsApi.log_window)
+    log_search = _sent(JobsApi.log_search)
+    diff = _sent(JobsApi.diff)
+    patch = _sent(JobsApi.patch)
+    cost = _sent(JobsApi.cost)
+    ledger = _sent(JobsApi.ledger)
+    estimate = _sent(JobsApi.estimate)
+    compare = _sent(JobsApi.compare)
+    budgets = _sent(JobsApi.budgets)
+    cancel = _sent(JobsApi.cancel)
+    resume = _sent(JobsApi.resume)
+    delete = _sent(JobsApi.delete)
+    clean = _sent(JobsApi.clean)
+    hold = _sent(JobsApi.hold)
+    release = _sent(JobsApi.release)
+    top = _sent(JobsApi.top)
+    requeue = _sent(JobsApi.requeue)
+    access = _sent(JobsApi.access)
+    hosts = _sent(JobsApi.hosts)
+    pin_host = _sent(JobsApi.pin_host)
+    clear_host = _sent(JobsApi.clear_host)
+    channels = _sent(JobsApi.channels)
+    deliveries = _sent(JobsApi.deliveries)
+    test_channel = _sent(JobsApi.test_channel)
+    set_channel_secret = _sent(JobsApi.set_channel_secret)
+    members = _sent(JobsApi.members)
+    give_role = _sent(JobsApi.give_role)
+    remove_member = _sent(JobsApi.remove_member)
+    leaks = _sent(JobsApi.leaks)
+    sweep = _sent(JobsApi.sweep)
+    fsck = _sent(JobsApi.fsck)
+
     # Methods with more than one request, or more than JSON -----------------------------------------------------------
 
     def put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
-        return self._call(METHODS["put_bundle"], sha256, data, bucket=bucket)["path"]
+        return self.call(METHODS["put_bundle"], sha256, data, bucket=bucket)["path"]
 
     def list(self, asked: ListAsked | None = None) -> JobPage:
         query: dict[str, Any] = {**(asked or {})}
         limit = query.pop("limit", 0)
-        jobs: JobPage = self._call(METHODS["list"], {**query, "limit": min(limit or PAGE, PAGE)})
+        jobs: JobPage = self.call(METHODS["list"], {**query, "limit": min(limit or PAGE, PAGE)})
         while jobs["next"] and len(jobs["rows"]) != limit:
             page_limit = min(limit - len(jobs["rows"]), PAGE) if limit else PAGE
             query.update(after=jobs["next"], limit=page_limit)
-            page: JobPage = self._call(METHODS["list"], query)
+            page: JobPage = self.call(METHODS["list"], query)
             jobs = {**jobs, "rows": jobs["rows"] + page["rows"], "next": page["next"]}
         return jobs
 
     def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
         def page(page_limit: int, last: EventView | None) -> list[EventView]:
             seq = last["seq"] if last else after
-            return self._call(METHODS["events"], job, after=seq, limit=page_limit)
+            return self.call(METHODS["events"], job, after=seq, limit=page_limit)
 
         return all_of(page, limit)
 
@@ -139,7 +191,7 @@ class RemoteJobs(JobsApi):
 
     # One request -----------------------------------------------------------------------------------------------------
 
-    def _call(self, method: Method, *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: Method, *args: Any, **kwargs: Any) -> Any:
         """Call a method whose answer is JSON. Raises BackendGone for an answer about another job."""
         answer = self._json(self._reply(method, *args, **kwargs))
         if method.signature.return_annotation == "JobView" and "job" in method.signature.parameters:

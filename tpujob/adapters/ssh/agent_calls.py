@@ -3,6 +3,8 @@
 An answer is one line of JSON: `{"ok": true, "state": ...}` or `{"ok": false, "error": ..., "cause": ...}`.
 """
 
+from __future__ import annotations
+
 import hashlib
 import io
 import json
@@ -12,13 +14,12 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tpujob.agent
 import tpujob.protocol
 import workloads.contract
 from tpujob.adapters.calling import Deadline
-from tpujob.adapters.ssh.connection import Connection, Output
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Cause
 from tpujob.domain.text import one_line
@@ -26,6 +27,9 @@ from tpujob.errors import Refused, Transient
 from tpujob.lib import threads
 from tpujob.protocol import Phase, live
 from tpujob.protocol.paths import HOST_FOLDER
+
+if TYPE_CHECKING:
+    from tpujob.adapters.ssh.connection import Connection, Output
 
 SILENCE = 4 * live.BEAT  #: seconds without a message after which a stream is given up
 LONGEST = 2 * 1024 * 1024  #: bytes of a message, at most

@@ -1,29 +1,28 @@
 """One SSH connection to one host through Fabric: pinned host key, no agent, no ssh_config, deadlines, bounded output.
 
-The vendor's errors become Transient or HostKeyChanged. Fabric's `run()` is not used: it stores all output, joins it
-again for every chunk, and its `env=` does not quote.
+The vendor's errors become Transient or HostKeyChanged. Imported at the first connection: Fabric takes half a second.
 """
 # fabric and paramiko carry no types
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
-from __future__ import annotations
+# pyright: reportUnknownParameterType=false, reportUntypedBaseClass=false, reportMissingTypeStubs=false
 
 import contextlib
 import io
 import logging
-import threading
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
+
+import fabric
+import paramiko
+from fabric.runners import Remote
+from invoke.exceptions import CommandTimedOut, ThreadException
 
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.keys import host_label
-from tpujob.adapters.ssh.transport import IAP_HINT, Transport, Tunnel
+from tpujob.adapters.ssh.transport import IAP_HINT, Login, NoLogin, Transport
 from tpujob.errors import TpujobError, Transient
-
-if TYPE_CHECKING:
-    import paramiko
 
 #: seconds for each of TCP, banner and login; by default a dropped SYN takes minutes
 CONNECT_TIMEOUT = 10.0
@@ -32,29 +31,16 @@ KEEPALIVE = 15  #: seconds between two keep-alive messages; paramiko sends none 
 THREAD_PATIENCE = 5.0  #: seconds to wait for a thread whose socket was closed
 MAX_OUTPUT = 64 * 1024  #: bytes of a command's output that are returned, from its end
 MAX_FLOOD = 16 * 1024 * 1024  #: bytes after which a command is given up
+_TIMEOUTS = ("timeout", "banner_timeout", "auth_timeout", "channel_timeout")
+_BYTES = "latin-1"  #: one character for each byte
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # hide its tracebacks
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
-    """The address of a host and the key for it."""
-
-    address: str
-    port: int
-    user: str
-    key: str = field(repr=False)  #: private key in the format of OpenSSH
-    tunnel: Tunnel | None = None  #: None: a direct connection
-
-
-@dataclass(frozen=True, slots=True)
 class Output:
     code: int
-    text: str  #: stdout and stderr in their order, the last MAX_OUTPUT bytes
-
-
-class NoLogin(Transient):
-    """The host does not accept the key."""
+    text: str  #: stdout, then stderr: the last MAX_OUTPUT bytes of each
 
 
 class Connection:
@@ -70,66 +56,68 @@ class Connection:
         """Connect, check the host key, log in. Raises Transient, HostKeyChanged."""
         if self._fabric is not None:
             return
-        limit = CONNECT_TIMEOUT if self.login.tunnel is None else TUNNEL_TIMEOUT
+        login = self.login
+        limit = CONNECT_TIMEOUT if login.tunnel is None else TUNNEL_TIMEOUT
         patience = max(1.0, deadline.left(limit))
         with self._translated():
             # local variables, because `abort` in another thread clears the attributes
-            login, host_keys = self.login, self._host_keys
-            transport = Transport(login.address, login.port, login.tunnel, patience)
-            self._transport = transport
-            self._fabric = connection = _fabric_connection(login, transport, host_keys, patience)
+            self._transport = transport = Transport(login, patience)
+            self._fabric = connection = _fabric_connection(
+                login, transport, self._host_keys, patience
+            )
             connection.open()
-            self._ssh.set_keepalive(KEEPALIVE)
-
-    @property
-    def _ssh(self) -> paramiko.Transport:
-        ssh = self._fabric.client.get_transport() if self._fabric else None
-        if ssh is None:
-            raise Transient("the connection is closed")
-        return ssh
+            connection.transport.set_keepalive(KEEPALIVE)
 
     def run(self, command: str, deadline: Deadline, *, stdin: bytes = b"") -> Output:
         """Run one line of shell in the home folder, with this input. Raises Transient when the connection breaks, the
         command is killed, or the deadline passes, after which the command may still run."""
-        with self._translated(), contextlib.closing(self._channel(deadline)) as channel:
-            channel.set_combine_stderr(True)
-            # callers quote the arguments
-            channel.exec_command(command)  # nosec B601
-            if stdin:
-                channel.settimeout(deadline.left(3600))
-                channel.sendall(stdin)
-            channel.shutdown_write()
-            text = _read_output(channel, deadline)
-            code = channel.recv_exit_status()
-        if code < 0:
-            raise Transient("the connection broke, or the command was killed")
-        return Output(code, text)
+        with self._translated():
+            result = self._connected().run(
+                command,
+                in_stream=io.BytesIO(stdin),
+                hide=True,
+                warn=True,
+                encoding=_BYTES,
+                timeout=deadline.left(3600),
+            )
+            if result.exited < 0:
+                deadline.left()  # raises if this is its end
+                raise Transient("the connection broke, or the command was killed")
+        printed = (result.stdout + result.stderr).encode(_BYTES)
+        return Output(result.exited, printed.decode(errors="replace"))
 
     def stream(self, command: str, deadline: Deadline, *, silence: float) -> Iterator[bytes]:
         """Yield the output of one line of shell as it arrives, until its end or `abort`; its input stays open. Raises
         Transient when the connection breaks, or nothing arrives for `silence` seconds."""
-        with self._translated(), contextlib.closing(self._channel(deadline)) as channel:
-            channel.set_combine_stderr(True)
-            channel.settimeout(silence)
-            # callers quote the arguments
-            channel.exec_command(command)  # nosec B601
-            while data := channel.recv(256 * 1024):
-                yield data
+        with self._translated():
+            ssh = self._connected().transport
+            with ssh.open_session(timeout=deadline.left(CONNECT_TIMEOUT)) as channel:
+                channel.set_combine_stderr(True)
+                channel.settimeout(silence)
+                # callers quote the arguments
+                channel.exec_command(command)  # nosec B601
+                while data := channel.recv(256 * 1024):
+                    yield data
 
-    def _channel(self, deadline: Deadline) -> paramiko.Channel:
-        return self._ssh.open_session(timeout=deadline.left(CONNECT_TIMEOUT))
+    def _connected(self) -> Any:
+        """Return Fabric's connection while it is open: Fabric would connect again."""
+        connection = self._fabric
+        if connection is None or not connection.is_connected:
+            raise Transient("the connection is closed")
+        return connection
 
     def abort(self) -> None:
         """Close the connection, in any state. Safe to repeat."""
         connection, transport = self._fabric, self._transport
-        self._fabric = None
-        self._transport = None
-        if transport is not None:
-            transport.hang_up()  # wakes paramiko's thread, which else sleeps for up to 0.1 s
-        if connection is not None:
-            _close(connection)
-        if transport is not None:
-            transport.close()
+        self._fabric = self._transport = None
+        if transport is None:
+            return
+        transport.hang_up()  # wakes paramiko's thread, which else sleeps for up to 0.1 s
+        if connection is not None and (ssh := connection.client.get_transport()) is not None:
+            with contextlib.suppress(Exception):
+                connection.client.close()
+            ssh.join(THREAD_PATIENCE)
+        transport.close()
 
     @contextlib.contextmanager
     def _translated(self) -> Generator[None]:
@@ -145,24 +133,13 @@ class Connection:
             raise ours from error
 
 
-def _close(connection: Any) -> None:
-    """Close a connection and wait for the end of its thread."""
-    transport = connection.client.get_transport()
-    with contextlib.suppress(Exception):
-        connection.client.close()
-    if transport is not None and transport is not threading.current_thread():
-        transport.join(THREAD_PATIENCE)
-
-
 def _fabric_connection(
     login: Login, transport: Transport, host_keys: HostKeys, patience: float
 ) -> Any:
-    import fabric
-    from paramiko import Ed25519Key, SSHConfig
-
     # An empty ssh_config replaces the user's and the system's, which can name proxies and other keys; `lazy` excludes
     # fabric.yml. Each connection needs its own: Fabric changes the config while it connects, visibly to other threads.
-    config: Any = fabric.Config(ssh_config=SSHConfig(), lazy=True)
+    overrides = {"runners": {"remote": _Command}}
+    config = fabric.Config(overrides=overrides, ssh_config=paramiko.SSHConfig(), lazy=True)
     connection: Any = fabric.Connection(
         login.address,
         user=login.user,
@@ -170,59 +147,69 @@ def _fabric_connection(
         config=config,
         forward_agent=False,
         connect_kwargs={
-            "pkey": Ed25519Key.from_private_key(io.StringIO(login.key)),
+            "pkey": paramiko.Ed25519Key.from_private_key(io.StringIO(login.key)),
             "allow_agent": False,
             "look_for_keys": False,
             "sock": transport.socket,
-            "banner_timeout": patience,
-            "auth_timeout": patience,
-            "channel_timeout": patience,
+            **dict.fromkeys(_TIMEOUTS, patience),
         },
     )
-    connection.connect_timeout = patience
-    connection.client.set_missing_host_key_policy(_policy(login, host_keys))
+    connection.client.set_missing_host_key_policy(_HostKeyCheck(login, host_keys))
     return connection
 
 
-def _policy(login: Login, host_keys: HostKeys) -> Any:
-    """Return a policy that checks every host key, as the client has none, and raises unless the key is trusted."""
-    import paramiko
+class _HostKeyCheck(paramiko.MissingHostKeyPolicy):
+    """Checks every host key, as the client has none, and raises unless the key is trusted."""
 
-    class Check(paramiko.MissingHostKeyPolicy):
-        def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> None:  # noqa: ARG002
-            label = host_label(login.address, login.port)
-            host_keys.check(label, (key.get_name(), key.get_base64()))
+    def __init__(self, login: Login, host_keys: HostKeys) -> None:
+        self._label, self._host_keys = host_label(login.address, login.port), host_keys
 
-    return Check()
+    def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> None:  # noqa: ARG002
+        self._host_keys.check(self._label, (key.get_name(), key.get_base64()))
 
 
-def _read_output(channel: paramiko.Channel, deadline: Deadline) -> str:
-    """Return the end of a command's output. Raises Transient when the command prints too much."""
-    tail, total = b"", 0
-    while True:
-        channel.settimeout(deadline.left(3600))
-        data = channel.recv(32 * 1024)
-        if not data:
-            return tail.decode(errors="replace")
-        tail = (tail + data)[-MAX_OUTPUT:]
-        total += len(data)
-        if total > MAX_FLOOD:
+class _Command(Remote):
+    """Fabric's runner of one command, with bounded output and without polling."""
+
+    read_chunk_size = 32 * 1024
+    _size = 0  #: bytes printed so far
+
+    def handle_stdin(self, input_: Any, output: Any, echo: bool = False) -> None:  # noqa: ARG002
+        """Write all input at once: Fabric would write a byte every 10 ms."""
+        with contextlib.suppress(OSError):  # a command that ends early says why
+            self.channel.sendall(input_.getvalue())
+            self.channel.shutdown_write()
+
+    def respond(self, buffer_: list[str]) -> None:
+        """Drop what is in excess after each chunk of output. Raises Transient when the command prints too much."""
+        self._size += len(buffer_[-1])
+        if self._size > MAX_FLOOD:
+            self.kill()
             raise Transient(f"the command printed more than {MAX_FLOOD >> 20} MiB")
+        buffer_[:] = ["".join(buffer_)[-MAX_OUTPUT:]]
+
+    def kill(self) -> None:
+        with contextlib.suppress(EOFError):  # the connection has ended meanwhile
+            super().kill()
+
+    def wait(self) -> None:
+        """Wait for the exit code, or the end of the connection."""
+        self.channel.status_event.wait()
 
 
 def _translate(error: Exception, transport: Transport | None) -> TpujobError:
     """Return our error for one of the vendor."""
-    import paramiko
-
+    if isinstance(error, ThreadException):
+        error = error.exceptions[0].value
+    if isinstance(error, TpujobError):
+        return error
     if isinstance(error, paramiko.AuthenticationException):
         return NoLogin("the host does not accept the key of the slice")
     reason = transport.last_words() if transport is not None else ""
     if reason:
         return Transient(f"the tunnel through IAP failed: {reason}", hint=IAP_HINT)
-    if isinstance(error, TimeoutError):
+    if isinstance(error, TimeoutError | CommandTimedOut):
         return Transient("no answer in time")
-    if isinstance(error, ConnectionRefusedError):
-        return Transient("connection refused")
     if isinstance(error, OSError) and error.strerror:
-        return Transient(error.strerror)
+        return Transient(error.strerror.lower())
     return Transient(str(error) or "the connection broke")

@@ -3,15 +3,16 @@
 Connections last for one call. `agent_calls.py` calls the agent on one host.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh.agent_calls import AgentCalls
-from tpujob.adapters.ssh.connection import Connection, Login, NoLogin
 from tpujob.adapters.ssh.host_keys import HostKeys, Unpublished
 from tpujob.adapters.ssh.keys import (
     LIFETIME,
@@ -27,7 +28,7 @@ from tpujob.adapters.ssh.keys import (
     write_pins,
 )
 from tpujob.adapters.ssh.pool import Bounds, Outcomes, Pool, SliceSession
-from tpujob.adapters.ssh.transport import MAX_TUNNELS, Reach, Tunnel, address
+from tpujob.adapters.ssh.transport import MAX_TUNNELS, Login, NoLogin, Reach, Tunnel, address
 from tpujob.api import HostAccess
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Cause, Slice
@@ -35,6 +36,9 @@ from tpujob.domain.text import duration, rfc3339
 from tpujob.errors import Refused, TpujobError, Transient
 from tpujob.ports import Listening, PublishedHost
 from tpujob.protocol import signing
+
+if TYPE_CHECKING:
+    from tpujob.adapters.ssh.connection import Connection
 
 USER = "tpujob"  #: login name on hosts
 #: seconds, after a slice is ready, in which its hosts may lack our key or not have published theirs

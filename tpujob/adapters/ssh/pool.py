@@ -1,6 +1,6 @@
 """The connections of one call to a slice: a bounded number in parallel, with an outcome for each host.
 
-A connection costs two threads in use, of which one is paramiko's, and one while it is idle.
+A connection costs one thread while it is idle, which is paramiko's, and up to six while a command runs.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tpujob.adapters.calling import Deadline
-from tpujob.adapters.ssh.connection import Connection, Login
 from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.keys import Pins
+from tpujob.adapters.ssh.transport import Login
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 from tpujob.lib import log_context
+
+if TYPE_CHECKING:
+    from tpujob.adapters.ssh.connection import Connection
 
 T = TypeVar("T")
 #: by host: its result or error
@@ -26,7 +29,7 @@ Outcomes = dict[int, T | TpujobError]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits of one process, whatever the number of hosts and calls: 2 x `workers` + `kept` threads."""
+    """The limits of one process, whatever the number of hosts and calls: 6 x `workers` + `kept` threads."""
 
     workers: int = 28  #: connections in use
     share: int = 20  #: workers for one call: a slice of dead hosts must not block others
@@ -66,6 +69,8 @@ class SliceSession:
         pin: Callable[[Pins], None],
     ) -> None:
         """`pin`: called after each step with the host keys that were trusted for the first time."""
+        from tpujob.adapters.ssh.connection import Connection  # with Fabric, at the first call
+
         self._pool = pool
         self._connections = {host: Connection(login, host_keys) for host, login in logins.items()}
         self._host_keys = host_keys

@@ -9,7 +9,7 @@ import re
 import socket
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Literal
 
 from tpujob.domain.model import Endpoint
@@ -44,6 +44,21 @@ class Tunnel:
         return [*self.program, *words, *location]
 
 
+@dataclass(frozen=True, slots=True)
+class Login:
+    """The address of a host and the key for it."""
+
+    address: str
+    port: int
+    user: str
+    key: str = field(repr=False)  #: private key in the format of OpenSSH
+    tunnel: Tunnel | None = None  #: None: a direct connection
+
+
+class NoLogin(Transient):
+    """The host does not accept the key."""
+
+
 def address(endpoint: Endpoint, reach: Reach) -> str:
     """Return the host's address, which also labels its key; empty: it has none."""
     external = endpoint.external_ip if reach == "external" else ""
@@ -53,16 +68,16 @@ def address(endpoint: Endpoint, reach: Reach) -> str:
 class Transport:
     """A stream of bytes to and from a host's SSH server. Any thread may close it, and repeatedly."""
 
-    def __init__(self, address: str, port: int, tunnel: Tunnel | None, patience: float) -> None:
+    def __init__(self, login: Login, patience: float) -> None:
         """Connect; a tunnel may still be starting afterwards. Raises OSError, Transient."""
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
-        if tunnel is None:
-            self.socket = socket.create_connection((address, port), patience)
+        if login.tunnel is None:
+            self.socket = socket.create_connection((login.address, login.port), patience)
             # without it small packets wait 40 ms for acknowledgements, several times in a login
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         else:
-            self.socket = self._start_tunnel(tunnel.command(port))
+            self.socket = self._start_tunnel(login.tunnel.command(login.port))
 
     def last_words(self) -> str:
         """Return the message with which a tunnel has ended; empty: no message, or no tunnel."""

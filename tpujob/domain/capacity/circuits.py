@@ -171,7 +171,7 @@ def recalled(jobs: Iterable[Job]) -> dict[str, Circuit]:
 
 def refusals(job: Job) -> list[Slice]:
     """Return the requests that were refused for now since the job last had a slice, the oldest first."""
-    return [s for s in job.fruitless if s.refused in FOR_NOW]
+    return [s for s in job.failed_requests if s.refused in FOR_NOW]
 
 
 def allowed(job: Job, prices: PriceList = LIST) -> tuple[Offer, ...]:
@@ -191,7 +191,7 @@ def allowed(job: Job, prices: PriceList = LIST) -> tuple[Offer, ...]:
 
 def waiting_since(job: Job) -> float:
     """Return when the job began to wait for its next slice."""
-    tried = job.fruitless
+    tried = job.failed_requests
     return tried[0].requested_at if tried else job.state_since
 
 

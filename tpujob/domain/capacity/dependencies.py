@@ -28,7 +28,7 @@ class JobEnd:
 def facts_of(job: Job) -> JobEnd:
     started = min((a.running_at for a in job.attempts if a.running_at is not None), default=None)
     # nothing changes that any more
-    if job.state is State.RELEASING and job.then is State.SUCCEEDED:
+    if job.state is State.RELEASING and job.next_state is State.SUCCEEDED:
         return JobEnd(State.SUCCEEDED, started, job.state_since)
     return JobEnd(job.state, started, job.finished_at, job.spec.is_group)
 

@@ -75,7 +75,7 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
     """Return the entry of a job that is no group and has not ended. `group`: the job's group, whose hold, release and
     rank in the queue hold for all of its elements."""
     whole = group or job
-    queued = job.state is State.QUEUED and job.wish is DesiredState.RUN
+    queued = job.state is State.QUEUED and job.desired is DesiredState.RUN
     offers = circuits.allowed(job, prices) if queued else ()
     slices = tuple(wanted(o.type, o.zone, o.pricing, o.tpu_slices) for o in offers)
     slice = job.slice
@@ -125,9 +125,11 @@ def gives_until(job: Job) -> float:
     slice, attempt = job.slice, job.attempt
     if job.state is not State.RELEASING or not slice or not attempt or not job.spec.hand_on:
         return 0.0
-    over = job.then in (State.SUCCEEDED, State.FAILED)
-    ended = job.wish is DesiredState.RUN and (over or (job.then is State.QUEUED and not job.cause))
-    ran_out = job.wish is DesiredState.CANCEL and job.then is State.CANCELLED  # its hold
+    over = job.next_state in (State.SUCCEEDED, State.FAILED)
+    ended = job.desired is DesiredState.RUN and (
+        over or (job.next_state is State.QUEUED and not job.cause)
+    )
+    ran_out = job.desired is DesiredState.CANCEL and job.next_state is State.CANCELLED  # its hold
     good = (
         ((ended and job.cause in _HARMLESS) or (ran_out and attempt.cause is Cause.CANCELLED))
         and attempt.slice == slice.name

@@ -5,20 +5,19 @@ preempted. So a slice that no poll saw before it was ready counts from the creat
 ready and lost unseen, the bounds are stored.
 """
 
+from dataclasses import replace
+
 from tpujob.domain.actions import Decision
-from tpujob.domain.events import AboutSlice, EventKind
+from tpujob.domain.events import EventKind, SliceBilled
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Job, Slice, State
 from tpujob.domain.money.ledger import FREE_MINUTE
 from tpujob.domain.observations import Observation, Present, SliceState
-from tpujob.domain.text import duration
 
 #: seconds for which a poll is young: what happened since then happened now
 YOUNG = 60.0
 #: when a slice was preempted that cost nothing
 NEVER_BILLED = "before it was ready, or in its first minute"
-
-_E = EventKind
 
 
 def ready_since(slice: Slice, look: Present, seen: Observation, now: float) -> float:
@@ -46,47 +45,56 @@ def certain_until(job: Job, slice: Slice, seen: Observation, now: float) -> floa
     return None if now - last <= YOUNG else last
 
 
-def note(job: Job, seen: Observation, now: float) -> Decision | None:
-    """Return the event that stores what the cloud shows about the billed time of a slice; None: nothing new."""
+def note(job: Job, seen: Observation, now: float) -> SliceBilled | None:
+    """Return what the cloud shows about the billed time of a slice; None: nothing new."""
     for slice in () if job.state.final else job.slices:
         look = seen.of(slice)
         if slice.gone_at is not None or not isinstance(look, Present):
             continue
-        if decision := _note(job, slice, look, seen, now):
-            return decision
+        if billed := _note(job, slice, look, seen, now):
+            return billed
     return None
 
 
-def _note(job: Job, slice: Slice, look: Present, seen: Observation, now: float) -> Decision | None:
+def with_note(job: Job, decision: Decision, billed: SliceBilled, now: float) -> Decision:
+    """Return the decision, whose event stores the note with it. A decision without an event stores the note alone,
+    unless a program is still to end on the slice: the event of that end will store it. `job`: with the note."""
+    if decision.event:
+        return replace(decision, event=replace(decision.event, billed=billed))
+    runs = job.state in (State.PREPARING, State.RUNNING) and job.slice
+    if runs and runs.name == billed.slice:
+        return decision
+    text = f"{billed.slice} was ready before it was deleted"
+    if billed.preempted_at is not None:
+        text = f"the cloud has preempted {billed.slice}"
+    elif billed.certain_until is not None:
+        text = f"{billed.slice} was lost unseen"
+    return Decision(event(job, EventKind.SLICE_BILLED, now, text, billed), wake_in=0)
+
+
+def _note(
+    job: Job, slice: Slice, look: Present, seen: Observation, now: float
+) -> SliceBilled | None:
     preempted = look.state is SliceState.PREEMPTED
     if slice.ready_at is None:
         lost = preempted or look.state is SliceState.STOPPED
         unused = look.state is SliceState.READY and job.state is State.RELEASING
-        return _note_unseen(job, slice, look, seen, now) if lost or unused else None
+        return _note_unseen(slice, look, seen, now) if lost or unused else None
     if not preempted or slice.preempted_at is not None:
         return None
-    about = AboutSlice(slice.name, certain_until=certain_until(job, slice, seen, now))
-    return _stored(job, _E.SLICE_PREEMPTED, about, f"the cloud has preempted {slice.name}", now)
+    at = min(now, seen.preempted.get(slice.name, now))
+    return SliceBilled(slice.name, None, at, certain_until(job, slice, seen, at))
 
 
-def _note_unseen(
-    job: Job, slice: Slice, look: Present, seen: Observation, now: float
-) -> Decision | None:
+def _note_unseen(slice: Slice, look: Present, seen: Observation, now: float) -> SliceBilled | None:
     """Note a slice that no poll saw ready before it was lost, or before the job gave it up."""
-    since, preempted = ready_since(slice, look, seen, now), look.state is SliceState.PREEMPTED
+    since = ready_since(slice, look, seen, now)
     if look.state is SliceState.READY:
-        about, text = AboutSlice(slice.name, since), f"{slice.name} was ready before it was deleted"
-        return _stored(job, _E.SLICE_BILLED, about, text, now)
-    if now - since < (FREE_MINUTE if preempted and slice.pricing == "spot" else 1.0):
-        if not preempted or slice.preempted_at is not None:
-            return None
-        text = f"the cloud has preempted {slice.name} {NEVER_BILLED}"
-        return _stored(job, _E.SLICE_PREEMPTED, AboutSlice(slice.name), text, now)
-    about = AboutSlice(slice.name, since, since)
-    text = f"{slice.name} was lost unseen; it may have been ready for up to {duration(now - since)}"
-    kind = _E.SLICE_PREEMPTED if preempted else _E.SLICE_BILLED
-    return _stored(job, kind, about, text, now)
-
-
-def _stored(job: Job, kind: EventKind, about: AboutSlice, text: str, now: float) -> Decision:
-    return Decision(event(job, kind, now, text, about), wake_in=0)
+        return SliceBilled(slice.name, since)
+    preempted_at = now if look.state is SliceState.PREEMPTED else None
+    free = preempted_at is not None and slice.pricing == "spot"
+    if now - since >= (FREE_MINUTE if free else 1.0):
+        return SliceBilled(slice.name, since, preempted_at, since)
+    if preempted_at is None or slice.preempted_at is not None:
+        return None
+    return SliceBilled(slice.name, None, preempted_at)

@@ -45,7 +45,9 @@ def may_go(job: Job, slice: Slice, look: SliceSeen, now: float) -> bool:
         isinstance(look, Present) and (look.state.lost or look.state is SliceState.DELETING)
     )
     unstoppable = not slice.stopped and age > STOP_PATIENCE + job.spec.stop_grace
-    needs_another = job.state in (State.QUEUED, State.PROVISIONING) and job.wish is DesiredState.RUN
+    needs_another = (
+        job.state in (State.QUEUED, State.PROVISIONING) and job.desired is DesiredState.RUN
+    )
     slow = job.state is State.PROVISIONING and now - job.state_since > MOST_REQUESTED
     return replaced or lost or unstoppable or not needs_another or slow or age > MOST
 

@@ -38,7 +38,7 @@ from tpujob.domain.decide import (
 )
 from tpujob.domain.decide.attempt_end import end_attempt
 from tpujob.domain.events import OBSERVED, AboutSlice, Event, EventKind
-from tpujob.domain.lifecycle import event
+from tpujob.domain.lifecycle import event, with_billed
 from tpujob.domain.model import DesiredState, End, Job, Outcome, State
 from tpujob.domain.observations import Observation, Unknown
 
@@ -56,11 +56,14 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         return group.decide(job, seen, now)
     if passed_on := group.pass_on(job, seen, now):
         return passed_on
-    noted = billing.note(job, seen, now) or spending.warn(job, seen, now)
-    decision = noted or _by_state(job, seen, now)
+    billed = billing.note(job, seen, now)
+    job = with_billed(job, billed) if billed else job
+    decision = spending.warn(job, seen, now) or _by_state(job, seen, now)
     if job.condemned and decision.event is None and decision.action is None:
         # the next request may be hours away, and condemned slices are billed
         decision = condemned.give_back(job, seen, now) or _within(decision, soon(job, now))
+    if billed:
+        decision = billing.with_note(job, decision, billed, now)
     due = spending.due_in(job, seen, now)
     return _with_needs(decision if due is None else _within(decision, due), seen)
 
@@ -103,7 +106,7 @@ def _by_state(job: Job, seen: Observation, now: float) -> Decision:
         case State.RELEASING:
             return releasing.decide(job, seen, now)
         case State.SUCCEEDED | State.FAILED | State.CANCELLED:
-            wiped = job.wish is DesiredState.CLEAN
+            wiped = job.desired is DesiredState.CLEAN
             return Decision(action=CleanJob()) if wiped else Decision(wake_in=3600)
 
 

@@ -25,17 +25,17 @@ _STRENGTH = {wish: n for n, wish in enumerate(DesiredState)}
 def decide(job: Job, seen: Observation, now: float) -> Decision:
     going = sum(n for state, n in seen.elements.items() if not state.final)
     if job.state.final:
-        if job.wish is not DesiredState.CLEAN:
+        if job.desired is not DesiredState.CLEAN:
             return Decision(wake_in=3600)
         return Decision(wake_in=LOOK_SOON) if going else Decision(action=CleanJob())
-    if job.wish is DesiredState.RUN:
+    if job.desired is DesiredState.RUN:
         if job.submitted < job.group_size:
             left = job.group_size - job.submitted
             return Decision(action=MakeElements(job.submitted, min(BATCH, left)), wake_in=1)
         if seen.behind:
             return Decision(action=ResumeElements(), wake_in=1)
     if going:
-        return Decision(wake_in=LOOK if job.wish is DesiredState.RUN else LOOK_SOON)
+        return Decision(wake_in=LOOK if job.desired is DesiredState.RUN else LOOK_SOON)
     return Decision(_end(job, seen, now), wake_in=0)
 
 
@@ -55,10 +55,10 @@ def _end(job: Job, seen: Observation, now: float) -> Event:
     if failed:
         more = f" and {failed - len(seen.failed):,} more" if failed > len(seen.failed) else ""
         text += f", {failed:,} failed: {', '.join(seen.failed)}{more}"
-    if failed and job.wish is DesiredState.RUN:
+    if failed and job.desired is DesiredState.RUN:
         return event(job, _E.FAILED, now, text, Finished(None))
     met = succeeded and not any(edge.each for edge in job.edges)
-    never = job.edges and not met and job.wish is DesiredState.RUN
+    never = job.edges and not met and job.desired is DesiredState.RUN
     cause = Cause.DEPENDENCY if never else Cause.CANCELLED
     return event(job, _E.CANCELLED, now, f"cancelled; {text}", Finished(cause))
 
@@ -70,7 +70,7 @@ def pass_on(job: Job, seen: Observation, now: float) -> Decision | None:
     """Return what its group's cancel or release requires of an element; None: nothing. An element of a group that is
     cleaned is only released: the group removes it after its end."""
     wish = min(seen.group_wish, DesiredState.RELEASE, key=_STRENGTH.__getitem__)
-    if job.state.final or _STRENGTH[wish] <= _STRENGTH[job.wish]:
+    if job.state.final or _STRENGTH[wish] <= _STRENGTH[job.desired]:
         return None
     text = f"cancelled with its group {job.name.removesuffix(f'-{job.index}')}"
     if job.state is State.QUEUED and not job.condemned:

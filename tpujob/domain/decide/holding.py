@@ -61,11 +61,11 @@ def _lost(job: Job, seen: Observation, now: float) -> Decision | None:
 
 def _kept(job: Job, seen: Observation, now: float) -> Decision:
     limit = spending.used_up(job, seen, now)
-    if job.wish is DesiredState.RUN and not limit and job.then is None:
+    if job.desired is DesiredState.RUN and not limit and job.next_state is None:
         return _resume(job, now)
     until = None if job.hold_until is None else retry.due_at(job.hold_until, now, job.spec.hold)
     expired = until is not None and now >= until
-    if job.wish is DesiredState.CANCEL and not limit and not expired and job.then is None:
+    if job.desired is DesiredState.CANCEL and not limit and not expired and job.next_state is None:
         if not job.stopped:
             return Decision(action=StopProgram(), wake_in=2)
         return Decision(wake_in=min(30.0, (until or now) - now))
@@ -74,11 +74,13 @@ def _kept(job: Job, seen: Observation, now: float) -> Decision:
         return Decision(action=StopProgram(), wake_in=2)
     if _awaits_reports(job, seen, now):
         return Decision(wake_in=1)
-    if limit or job.then is not None:
+    if limit or job.next_state is not None:
         why = limit.text if limit else job.message
-        if job.attempt and job.then is not None:  # the reason for which the program was stopped
+        if (
+            job.attempt and job.next_state is not None
+        ):  # the reason for which the program was stopped
             why = job.attempt.message
-        fails = limit.cause if limit and job.wish is DesiredState.RUN else None
+        fails = limit.cause if limit and job.desired is DesiredState.RUN else None
         return _release(job, now, why, fails=fails)
     if expired:  # without a deletion: another job may get the slice first
         return replace(_release(job, now, "the hold ran out"), action=None)
@@ -88,12 +90,12 @@ def _kept(job: Job, seen: Observation, now: float) -> Decision:
 def _release(job: Job, now: float, text: str, *, fails: Cause | None = None) -> Decision:
     """Release the slice. A job fails if a limit stopped it, unless the user had cancelled it before (`fails`: the cause
     of a limit that is reached now)."""
-    if job.then is State.QUEUED and not fails:
+    if job.next_state is State.QUEUED and not fails:
         started = ReleaseStarted(State.QUEUED, None)  # no deletion yet: another job may get it
         return Decision(event(job, _E.RELEASE_STARTED, now, text, started), wake_in=0)
-    if fails or job.then is not None:
+    if fails or job.next_state is not None:
         # the limit that stopped the program comes before one that is reached since
-        cause = fails if job.then is not State.FAILED else job.cause
+        cause = fails if job.next_state is not State.FAILED else job.cause
         return releasing.start(job, now, text, ReleaseStarted(State.FAILED, cause))
     return releasing.cancel(job, now, text)
 
@@ -145,10 +147,10 @@ def unused(job: Job, look: Present, seen: Observation, now: float) -> Event:
 
 def stop(job: Job, reports: Sequence[HostReport], now: float) -> Event:
     """End the attempt and hold its slice; for a job that returns to the queue, only until its program is stopped."""
-    back = job.then is State.QUEUED and job.wish is DesiredState.RUN
+    back = job.next_state is State.QUEUED and job.desired is DesiredState.RUN
     why = "put back into the queue" if back else "cancelled"
-    until, then = (now, job.then) if back else (now + job.spec.hold, None)
-    held = SliceHeld(until, _stopped(job, Cause.CANCELLED, why, reports, now), then=then)
+    until, then = (now, job.next_state) if back else (now + job.spec.hold, None)
+    held = SliceHeld(until, _stopped(job, Cause.CANCELLED, why, reports, now), next_state=then)
     return event(job, _E.HELD, now, f"{why}; stopping the program", held)
 
 
@@ -157,7 +159,7 @@ def stop_for_good(
 ) -> Event:
     """End the attempt; its slice is released as soon as the program is stopped."""
     end = _stopped(job, limit.cause, limit.text, reports, now)
-    held = SliceHeld(now, end, then=State.FAILED)
+    held = SliceHeld(now, end, next_state=State.FAILED)
     return event(job, _E.HELD, now, f"{limit.text}; stopping the program", held)
 
 
@@ -168,7 +170,7 @@ def _stopped(job: Job, cause: Cause, why: str, reports: Sequence[HostReport], no
 
 
 def held_text(job: Job) -> str:
-    if job.then is not None or job.wish in (DesiredState.RELEASE, DesiredState.CLEAN):
+    if job.next_state is not None or job.desired in (DesiredState.RELEASE, DesiredState.CLEAN):
         return f"the program is stopped; {slice_name(job)} is being released"
     usd = job.slice.usd_per_hour if job.slice else None
     price = "" if usd is None else f" at ${usd:.2f}/h"

@@ -30,9 +30,9 @@ _E = EventKind
 def decide(job: Job, seen: Observation, now: float) -> Decision:
     look = seen.serving(job)
     ready = look if isinstance(look, Present) and look.state is SliceState.READY else None
-    if job.wish is DesiredState.CANCEL and ready:
+    if job.desired is DesiredState.CANCEL and ready:
         return Decision(holding.unused(job, ready, seen, now), wake_in=1)
-    if job.wish is not DesiredState.RUN:
+    if job.desired is not DesiredState.RUN:
         return releasing.cancel(job, now, "cancelled before the slice was ready")
     limit = spending.used_up(job, seen, now)
     if limit:
@@ -99,7 +99,7 @@ def refuse(
     elsewhere = cause in _FOR_GOOD and _others(job)
     refused = cause if cause in circuits.FOR_NOW or cause in _FOR_GOOD else None
     started = ReleaseStarted(
-        then=State.QUEUED if budget or elsewhere else State.FAILED,
+        next_state=State.QUEUED if budget or elsewhere else State.FAILED,
         cause=cause,
         budget=budget,
         refused=refused,

@@ -23,7 +23,7 @@ _E = EventKind
 
 
 def decide(job: Job, seen: Observation, now: float) -> Decision:
-    if job.wish is not DesiredState.RUN:
+    if job.desired is not DesiredState.RUN:
         cancelled = Finished(Cause.CANCELLED)
         return _end(
             job, event(job, _E.CANCELLED, now, "cancelled before it had a slice", cancelled)
@@ -77,7 +77,7 @@ def receive(job: Job, slice_: Slice, giver: str, seen: Observation, now: float) 
         if (offer.type, offer.zone, offer.pricing) == (slice_.type, slice_.zone, slice_.pricing)
         and (offer.runtime_version, offer.provider) == (slice_.runtime_version, slice_.provider)
     ]
-    waits = job.state is State.QUEUED and job.wish is DesiredState.RUN and not job.held_by
+    waits = job.state is State.QUEUED and job.desired is DesiredState.RUN and not job.held_by
     known = any(s.name == slice_.name for s in job.slices)
     if not chosen or not waits or job.condemned or known or job.tpu_slices != slice_.tpu_slices:
         return None
@@ -135,7 +135,7 @@ def _end(job: Job, end: Event) -> Decision:
 def _slice_name(job: Job, k: int) -> str:
     """Return the name in the cloud. Jobs of two stores, such as a lost one and its successor, can have the same ids;
     the job's word makes the names different. A job without a word uses its backend's folder in a shared bucket."""
-    own = job.word or job.bucket.removeprefix("gs://").partition("/")[2]
+    own = job.suffix or job.bucket.removeprefix("gs://").partition("/")[2]
     return f"tj-{job.id}-{k}-{own}" if own else f"tj-{job.id}-{k}"
 
 
@@ -144,7 +144,7 @@ def _lacks_capacity(job: Job, place: Place | None) -> bool:
     if place is None or not place.order:
         return place is None
     if not place.reasons:
-        return bool(job.fruitless)
+        return bool(job.failed_requests)
     return any(reason.kind not in OWN for reason in place.reasons)
 
 

@@ -84,7 +84,7 @@ def _is_ready(slice: Slice, seen: Observation) -> bool:
 def _keep(job: Job, seen: Observation, now: float) -> Decision | None:
     """Keep the slice of a program that has ended for a later job; None: it is not kept, or not any longer."""
     keep = seen.hand_over.keep
-    if not keep or job.then is State.QUEUED or spending.used_up(job, seen, now):
+    if not keep or job.next_state is State.QUEUED or spending.used_up(job, seen, now):
         return None
     if job.hold_until is None:
         text = f"its slice is kept for {duration(keep)}, for the next job that fits"
@@ -189,10 +189,10 @@ def note_found(job: Job, slice: Slice, now: float) -> Event | None:
 
 def _arrive(job: Job, refused: circuits.Circuits, now: float) -> Event:
     """Return the event that ends RELEASING: as planned, unless the user has requested something else since."""
-    then = job.then or State.CANCELLED
-    if then is State.QUEUED and job.wish is not DesiredState.RUN:
+    then = job.next_state or State.CANCELLED
+    if then is State.QUEUED and job.desired is not DesiredState.RUN:
         return event(job, _E.CANCELLED, now, "cancelled", Finished(Cause.CANCELLED))
-    if then is State.QUEUED or (then is State.CANCELLED and job.wish is DesiredState.RUN):
+    if then is State.QUEUED or (then is State.CANCELLED and job.desired is DesiredState.RUN):
         delay = _requeue_delay(job, refused, now)
         text = _requeue_text(job, refused, delay, now)
         return event(job, _E.REQUEUED, now, text, Requeued(delay))
@@ -206,7 +206,7 @@ def _requeue_delay(job: Job, refused: circuits.Circuits, now: float) -> float:
     if job.cause is None:
         return 0.0
     policy = retry.POLICIES[job.cause]
-    used = max(0, job.spent.get(policy.budget, 1) - 1)
+    used = max(0, job.retries_used.get(policy.budget, 1) - 1)
     plain = retry.backoff(policy, used, seed=f"{job.id}:{policy.budget}:{used}")
     tried = circuits.refusals(job)
     if not tried or not circuits.retry_at(tried[-1], refused):

@@ -13,7 +13,7 @@ from tpujob.domain.text import duration
 class RetryPolicy:
     """The rule for one cause."""
 
-    budget: str  #: the counter in `Job.spent`; empty: the cause is never retried
+    budget: str  #: the counter in `Job.retries_used`; empty: the cause is never retried
     limit: str = ""  #: the field of `recovery:` that limits the retries; empty: no limit
     first: float = 0.0  #: seconds before the first retry; doubled each time
     most: float = 0.0  #: maximum of these seconds, before jitter
@@ -86,7 +86,7 @@ def after(job: Job, cause: Cause, late: bool = False, advanced: bool = False) ->
         policy = replace(policy, same_slice=True, bad_slice=False)
     if not policy.budget:
         return GiveUp(f"{cause} is not retried")
-    used = job.spent.get(policy.budget, 0)
+    used = job.retries_used.get(policy.budget, 0)
     limit = limit_of(policy, job.spec.recovery)
     if limit is not None and used >= limit:
         return GiveUp(_used_up(policy, limit))

@@ -65,7 +65,7 @@ def spans(job: Job, now: float) -> list[Span]:
 
 def _spans_without_slice(job: Job, now: float) -> Iterator[Span]:
     """Yield the spans in which no slice serves or is requested."""
-    busy = [(rest.start, rest.end) for rest in job.rests]
+    busy = [(rest.start, rest.end) for rest in job.idle_periods]
     for slice in job.slices:
         ends = [at for at in (slice.condemned_at, slice.gone_at) if at is not None]
         busy.append((slice.requested_at, min(ends, default=now)))

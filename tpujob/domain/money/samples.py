@@ -66,7 +66,7 @@ def _dated_samples(job: Job, now: float) -> Iterator[tuple[float, SliceSample]]:
     program, pace = program_of(job.spec), _pace(job)
     since, later = _first_need(job), False  # of the wait for the next slice
     for slice in job.slices:
-        rests = (r for r in job.rests if since <= r.start and r.end <= slice.requested_at)
+        rests = (r for r in job.idle_periods if since <= r.start and r.end <= slice.requested_at)
         since = max([since, *(rest.end for rest in rests)])
         place = SamplePlace(slice.type, slice.zone, slice.pricing, slice.tpu_slices)
         if slice.ready_at is None or slice.certain_until == slice.ready_at:  # lost unseen

@@ -96,7 +96,9 @@ def _read_event(job: Job, event: Event, ended: int, requested_by: str) -> Notifi
             kind = _K.FAILED
         case _E.CANCELLED if requested_by not in ("", job.user):
             kind, text = _K.CANCELLED, f"{requested_by} has cancelled it; it is no longer billed"
-        case _E.HELD if getattr(event.payload, "then", None):  # only until its program is stopped
+        case _E.HELD if getattr(
+            event.payload, "next_state", None
+        ):  # only until its program is stopped
             pass
         case _E.HELD if requested_by != job.user:
             why = f"{requested_by} has stopped it" if requested_by else event.text

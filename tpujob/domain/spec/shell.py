@@ -169,7 +169,8 @@ class _Reading:
             if (line.lstrip("\t") if tabs else line) == delimiter:
                 del self._heredocs[0]
             at = self._span(at, end, UNSURE) + 1
-        return at - 1  # at the end of the last line
+        # at the end of the last line; a body without its delimiter is the rest of the text
+        return len(self._text) if self._heredocs else at - 1
 
     def _single(self, at: int, end: re.Pattern[str], quoting: str) -> int:
         """Read a text up to its closing quote."""

@@ -164,7 +164,7 @@ class JobIndex:
         with self._lock:
             self._read_changes()
             jobs = (self._jobs[n].job for n in sorted(self._elements.get(int(group.id), ())))
-            return [job.id for job in jobs if job and job.wish is not DesiredState.RUN]
+            return [job.id for job in jobs if job and job.desired is not DesiredState.RUN]
 
     def names(self, ids: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Return name and user of those jobs that exist."""

@@ -127,8 +127,8 @@ def _row(job: Job, runtime: RuntimeInfo, now: float, mine: bool, part: int) -> J
 def _failure(job: Job) -> str:
     """Return the end of the attempt that made the job fail, or succeed with an error in its last lines; empty: another
     end, or none."""
-    failed = State.FAILED in (job.state, job.then)
+    failed = State.FAILED in (job.state, job.next_state)
     attempt = job.attempt
-    if State.SUCCEEDED in (job.state, job.then) and attempt and attempt.last_error:
+    if State.SUCCEEDED in (job.state, job.next_state) and attempt and attempt.last_error:
         return attempt.message
     return attempt.message if failed and attempt and attempt.cause is job.cause is not None else ""

@@ -25,10 +25,12 @@ from fastapi.responses import Response
 from starlette.types import Scope
 
 from tpujob.api import JobsApi
+from tpujob.domain.access import Principal
 from tpujob.errors import NotFound, TpujobError
+from tpujob.service.authorization import authorize
 from tpujob.web import errors
 from tpujob.web.pages.query import PageQuery
-from tpujob.web.schemas import Caller
+from tpujob.web.schemas import Caller, caller_of
 from tpujob.web.security.middleware import FOR_GOOD
 
 if TYPE_CHECKING:
@@ -103,6 +105,7 @@ class PageRequest:
     """The request for a page, as its loader gets it."""
 
     api: JobsApi
+    caller: Principal
     query: PageQuery
     job: str  #: the job in the path; empty: the page is not about one job
     path: str  #: without the root path
@@ -136,9 +139,11 @@ class PageRow(NamedTuple):
 
 def add_page(app: FastAPI, page: PageRow) -> None:
     def show(api: Caller, request: Request) -> Response:
-        getattr(api, page.method)
+        caller = caller_of(request)
+        authorize(caller, page.method)
         page_request = PageRequest(
             api,
+            caller,
             PageQuery.read(request.url.query, page.filters),
             request.path_params.get("job", ""),
             route_path(request.scope),

@@ -7,11 +7,11 @@ from typing import Any, cast
 from tpujob.api import JobOrder, ListAsked
 from tpujob.domain.model import Cause, State
 from tpujob.domain.text import unreadable
+from tpujob.service.authorization import may
 from tpujob.service.job_index import query as listing
 from tpujob.web.pages.actions import ACTIONS
 from tpujob.web.pages.frame import PageContent, PageRequest
 from tpujob.web.pages.query import PageQuery
-from tpujob.web.schemas import may
 
 ROWS = 50
 #: names in the query: filters, order and cursor
@@ -49,7 +49,7 @@ def load_jobs(request: PageRequest) -> PageContent:
             "down": DOWN,
             "causes": list(Cause),
             "every_state": list(State),
-            "steers": [action for action in ACTIONS if may(request.api, action)],
+            "steers": [action for action in ACTIONS if may(request.caller, action)],
         },
     )
 

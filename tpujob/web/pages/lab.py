@@ -10,9 +10,9 @@ from fastapi.responses import RedirectResponse, Response
 from tpujob.api import CostGroup, CostRowView, JobsApi, QueueRow
 from tpujob.domain.events import EventKind
 from tpujob.errors import BadRequest
+from tpujob.service.authorization import may
 from tpujob.web.pages.frame import PageContent, PageRequest, link
 from tpujob.web.pages.query import PageQuery
-from tpujob.web.schemas import may
 
 #: of the buttons beside a machine, and the verdict that each stands for
 VERDICTS = {"good": "good", "bad": "bad", "unpin": ""}
@@ -30,7 +30,7 @@ def load_capacity(request: PageRequest) -> PageContent:
         "Capacity",
         "tpujob leaks" if looks else "tpujob capacity",
         live=None if looks else "",
-        shown={"may_look": may(request.api, "leaks")},
+        shown={"may_look": may(request.caller, "leaks")},
     )
 
 
@@ -114,7 +114,7 @@ def load_backend(request: PageRequest) -> PageContent:
 
 
 def load_notifications(request: PageRequest) -> PageContent:
-    shown = {"channels_file": request.channels_file, "tests": may(request.api, "test_channel")}
+    shown = {"channels_file": request.channels_file, "tests": may(request.caller, "test_channel")}
     data = {"channels": request.api.channels()}
     return PageContent(data, "Notifications", "tpujob notifications", live="", shown=shown)
 

@@ -14,9 +14,10 @@ from tpujob.api import JobsApi, JobView, LogMatches, SearchAsked, WindowAsked, W
 from tpujob.domain import text
 from tpujob.domain.text import seconds
 from tpujob.errors import BadRequest
+from tpujob.service.authorization import authorize
 from tpujob.web.pages.frame import PageContent, PageRequest
 from tpujob.web.pages.query import PageQuery
-from tpujob.web.schemas import Caller, JobRef
+from tpujob.web.schemas import Caller, JobRef, caller_of
 
 #: names in the query: lines, a search (`q`; `re`: a regular expression; `i`: ignore case; `tb`: tracebacks), one line
 #: in full (`whole`), and the form of times
@@ -66,7 +67,7 @@ def add_text(app: FastAPI) -> None:
     @app.get("/jobs/{job}/logs.txt", include_in_schema=False)
     @app.get("/jobs/{job}/logs.txt.gz", include_in_schema=False)
     def serve_text(api: Caller, job: JobRef, request: Request) -> Response:
-        _ = api.log_block
+        authorize(caller_of(request), "log_block")
         query = PageQuery.read(request.url.query, ("attempt", "host"))
         view, packs = api.get(job), request.url.path.endswith(".gz")
         blocks = whole(api, view, query)

@@ -8,10 +8,11 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from tpujob.api import JobsApi
+from tpujob.service.authorization import authorize
 from tpujob.web.pages import actions, frame, job, jobs, lab, logs
 from tpujob.web.pages.frame import PageRow, add_page
 from tpujob.web.pages.query import Form, PageQuery
-from tpujob.web.schemas import Caller
+from tpujob.web.schemas import Caller, caller_of
 
 
 class FormTarget(NamedTuple):
@@ -78,7 +79,7 @@ def add(app: FastAPI) -> None:
 def _add_form(app: FastAPI, target: FormTarget) -> None:
     @app.post(target.path, include_in_schema=False)
     def do(api: Caller, request: Request, form: Form) -> Response:
-        getattr(api, target.method)
+        authorize(caller_of(request), target.method)
         return target.act(request, api, form)
 
     _ = do

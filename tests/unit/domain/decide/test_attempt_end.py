@@ -47,9 +47,9 @@ def test_a_slice_that_is_about_to_go_is_neither_used_again_nor_kept(
     assert happened.kind is kind
     after = apply(job, happened)
     assert (after.attempts[0].cause, after.attempts[0].message) == (end.cause, end.message)
-    assert sum(after.spent.values()) == 1, "one budget pays, whatever becomes of the slice"
+    assert sum(after.retries_used.values()) == 1, "one budget pays, whatever becomes of the slice"
     if kind is EventKind.ATTEMPT_ENDED:
-        assert (after.state, after.then) == (State.RELEASING, State.QUEUED)
+        assert (after.state, after.next_state) == (State.RELEASING, State.QUEUED)
 
 
 def test_the_machines_below_the_hosts_are_kept_by_host_where_any_is_known() -> None:
@@ -75,7 +75,7 @@ def test_how_far_an_attempt_had_come_is_what_its_hosts_said_last() -> None:
 def test_what_a_budget_has_left_is_said() -> None:
     def said(**spent: int) -> str:
         return attempt_end.end_attempt(
-            replace(job_in(State.RUNNING), spent=spent), BROKE, (), NOW
+            replace(job_in(State.RUNNING), retries_used=spent), BROKE, (), NOW
         ).text
 
     assert said().startswith(
@@ -182,7 +182,7 @@ def refused(cause: Cause, **changes: Any) -> Job:
 )
 def test_where_a_refused_request_leads(cause: Cause, then: State, remembered: bool) -> None:
     job = refused(cause)
-    assert (job.state, job.then, job.cause) == (State.RELEASING, then, cause)
+    assert (job.state, job.next_state, job.cause) == (State.RELEASING, then, cause)
     assert job.slices[0].refused is (cause if remembered else None)
     assert job.slices[0].refused_scope == ("region" if remembered else "")
     assert job.message == f"no slice in us-east5-b, {cause}: the cloud's own words"
@@ -193,7 +193,10 @@ def test_a_type_that_no_zone_will_ever_give_ends_the_job() -> None:
     elsewhere = request(A, Cause.PERMISSION, NOW - 90)
     current = replace(request(B, None, NOW - 60, 2), gone_at=None)
     job = replace(job_in(State.PROVISIONING), spec=V6E, slices=(elsewhere, current))
-    assert apply(job, provisioning.refuse(job, Cause.PERMISSION, "x", "", NOW)).then is State.FAILED
+    assert (
+        apply(job, provisioning.refuse(job, Cause.PERMISSION, "x", "", NOW)).next_state
+        is State.FAILED
+    )
 
 
 # A hold --------------------------------------------------------------------------------------------------------------
@@ -208,7 +211,7 @@ def test_a_held_slice_says_what_it_costs_where_that_is_known(usd: float | None, 
 
 @pytest.mark.parametrize("wish", [DesiredState.RELEASE, DesiredState.CLEAN])
 def test_a_slice_that_is_not_to_be_held_is_being_released(wish: DesiredState) -> None:
-    job = replace(job_in(State.HOLDING, wish=wish), stopped=False)
+    job = replace(job_in(State.HOLDING, desired=wish), stopped=False)
     stopped = follow_up(job, StopProgram(), Done(), NOW)
     assert stopped
     assert stopped.text == "the program is stopped; tj-000001-1 is being released"
@@ -238,7 +241,7 @@ def test_a_program_that_is_stopped_before_it_was_seen_running_has_run() -> None:
 def leaving(
     then: State, cause: Cause | None, wish: DesiredState = DesiredState.RUN, **changes: Any
 ) -> Job:
-    job = job_in(State.RELEASING, then=then, wish=wish)
+    job = job_in(State.RELEASING, next_state=then, desired=wish)
     gone = replace(job.slices[0], delete_asked_at=NOW - 9, gone_at=NOW, delete_reason="why")
     return replace(job, cause=cause, slices=(gone,), **changes)
 
@@ -270,7 +273,7 @@ def test_a_release_ends_in_the_planned_state(then: State, wish: DesiredState, st
 
 @pytest.mark.parametrize(("spent", "plain"), [(1, 1.0), (3, 4.0), (9, 60.0)])
 def test_the_wait_doubles_with_each_retry_spent(spent: int, plain: float) -> None:
-    job = leaving(State.QUEUED, Cause.PREEMPTED, spent={"preemptions": spent})
+    job = leaving(State.QUEUED, Cause.PREEMPTED, retries_used={"preemptions": spent})
     happened = arrive(job)
     assert isinstance(happened.payload, Requeued)
     assert 0.75 * plain <= happened.payload.delay <= 1.25 * plain

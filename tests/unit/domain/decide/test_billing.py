@@ -8,7 +8,7 @@ import pytest
 from tests.support.records import ENDPOINTS, NOW, a_slice, job_in, report
 from tpujob.domain.decide import decide
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import DesiredState, Job, Slice, State
+from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
 from tpujob.domain.money.goodput import TimePart, spans
 from tpujob.domain.money.ledger import US, usd_of_job
 from tpujob.domain.money.report import report as cost_report
@@ -63,7 +63,7 @@ def test_a_slice_that_was_ready_unseen_counts_from_the_creation_of_its_node(
     seen = {} if last_seen is None else {NAME: last_seen}
     then = State.PREPARING if wish is DesiredState.RUN else State.HOLDING
     look = replace(READY, created_at=created)
-    job = settled(replace(waiting(), wish=wish), look, then, last_seen=seen)
+    job = settled(replace(waiting(), desired=wish), look, then, last_seen=seen)
     assert job.slices[0].ready_at == ready_at
     parts = {span.part for span in spans(job, NOW + 60) if span.billed and span.end <= NOW * US}
     assert parts == ({TimePart.PREPARING} if ready_at < NOW else set())
@@ -98,7 +98,7 @@ def test_a_slice_that_cannot_have_been_ready_for_a_minute_is_free(
 
 
 def test_a_slice_that_is_given_up_and_was_ready_unseen_is_counted() -> None:
-    job = replace(waiting(), wish=DesiredState.RELEASE)
+    job = replace(waiting(), desired=DesiredState.RELEASE)
     seen = Observation({NAME: replace(READY, created_at=NOW - HOUR)})
     job = apply(job, decide(job, seen, NOW).event)
     assert job.state is State.RELEASING
@@ -116,7 +116,7 @@ def held(**fields: Any) -> Slice:
         ((report(0, age=HOUR), report(1, age=1.5 * HOUR)), {}, NOW - HOUR),
         ((), {NAME: NOW - 0.5 * HOUR}, NOW - 0.5 * HOUR),
         ((), {}, NOW - 1.9 * HOUR),  # when the attempt began
-        ((report(0, age=5), report(1, age=5)), {}, None),
+        ((report(0, age=20), report(1, age=20)), {}, None),
         ((), {NAME: NOW - 20}, None),
     ],
 )
@@ -130,6 +130,19 @@ def test_the_end_of_a_slice_that_was_lost_unseen_is_uncertain(
         after = apply(job, decide(job, seen, NOW).event).slices[0]
         assert after.certain_until == certain
         assert (after.preempted_at, after.missing_since).count(NOW) == 1
+
+
+def test_the_end_of_an_attempt_stores_when_its_slice_was_seen_preempted_first() -> None:
+    """No commit of its own is made before the end, while the program may be saving."""
+    slice_ = a_slice(ready_at=NOW - 70, endpoints=ENDPOINTS)
+    job = replace(job_in(State.RUNNING), slices=(slice_,))
+    seen = Observation({NAME: Present(SliceState.PREEMPTED)}, preempted={NAME: NOW - 15})
+    saves = replace(seen, reports=(report(0, age=1), report(1, age=1)))
+    assert decide(job, saves, NOW).event is None
+    ended = apply(job, decide(job, seen, NOW).event)
+    assert (ended.state, ended.attempts[-1].cause) == (State.RELEASING, Cause.PREEMPTED)
+    assert ended.slices[0].preempted_at == NOW - 15
+    assert usd_of_job(ended, NOW) == 0, "it was preempted in its first minute"
 
 
 def test_a_slice_that_is_found_again_is_certain_again() -> None:

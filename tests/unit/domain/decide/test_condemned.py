@@ -69,7 +69,7 @@ STOP, DELETE = StopProgram(BAD), DeleteSlice(BAD)
         (kept(MOST_REQUESTED + 9, State.QUEUED, since=MOST_REQUESTED + 1), THERE, None),
         *((kept(state=state), THERE, DELETE) for state in _REPLACED),
         *(
-            (kept(wish=wish), THERE, DELETE)
+            (kept(desired=wish), THERE, DELETE)
             for wish in DesiredState
             if wish is not DesiredState.RUN
         ),

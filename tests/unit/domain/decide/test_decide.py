@@ -49,14 +49,14 @@ def test_every_combination_decides_something_legal_and_safe(state: State) -> Non
             if then is not State.QUEUED and state is not State.RELEASING:
                 continue
             for delete_asked in (False, True) if state is State.RELEASING else (False,):
-                job = job_in(state, wish=wish, then=then, deleted=delete_asked)
+                job = job_in(state, desired=wish, next_state=then, deleted=delete_asked)
                 check(job, Observation({"tj-000001-1": slice_seen}, reports, readable_for=100.0))
 
 
 def check(job: Job, seen: Observation) -> None:
     """Assert that the decision is legal and safe, whatever part of the world was seen."""
     decision, broken = decide(job, seen, NOW), invariants.of_job(job)
-    where = (job.state, job.wish, job.slices, seen, decision)
+    where = (job.state, job.desired, job.slices, seen, decision)
     after = apply(job, decision.event) if decision.event else job  # raises IllegalEvent
     if not broken:
         assert not invariants.of_job(after), f"{invariants.of_job(after)}: {where}"
@@ -76,13 +76,13 @@ def check(job: Job, seen: Observation) -> None:
             slice = next(s for s in after.slices if s.name == name)
             assert slice.delete_reason, f"deletes without a stored reason: {where}"
             assert slice.role is SliceRole.CONDEMNED or after.state is State.RELEASING, where
-            unseen = isinstance(seen.of(slice), Unknown) and job.wish is DesiredState.RUN
+            unseen = isinstance(seen.of(slice), Unknown) and job.desired is DesiredState.RUN
             leaves = slice.role is SliceRole.CONDEMNED or job.state is State.RELEASING
             assert leaves or not unseen, f"deletes what it cannot see: {where}"
         case StopProgram(name):
             assert name in [s.name for s in after.condemned] or (not name and after.slice), where
         case CleanJob():
-            assert (job.state.final, job.wish) == (True, DesiredState.CLEAN), where
+            assert (job.state.final, job.desired) == (True, DesiredState.CLEAN), where
         case _:
             pass
     if after.state.final or after.state is State.QUEUED:
@@ -90,7 +90,7 @@ def check(job: Job, seen: Observation) -> None:
     if after.state.final:
         assert not [s for s in after.slices if s.gone_at is None], f"ends with a slice: {where}"
     if after.state is State.SUCCEEDED and not job.state.final:
-        assert job.then is State.SUCCEEDED, where
+        assert job.next_state is State.SUCCEEDED, where
     done = decision.action and follow_up(after, decision.action, Done(), NOW)
     assert not done or broken or not invariants.of_job(apply(after, done)), where
 
@@ -137,7 +137,7 @@ def test_an_outcome_once_set_is_never_overwritten() -> None:
         payload = CleanRequested(False) if kind in PAYLOADS else None
         done = apply(done, event(done, kind, NOW, "asked", payload))
     assert done.attempt.outcome is Outcome.SUCCEEDED
-    assert done.then is State.SUCCEEDED
+    assert done.next_state is State.SUCCEEDED
 
 
 def test_an_illegal_event_is_refused() -> None:

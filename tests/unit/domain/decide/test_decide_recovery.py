@@ -75,7 +75,7 @@ def test_a_condemned_slice_is_stopped_and_given_back_whatever_the_job_does(state
     ):
         if runs and not condemned["stopped"]:
             continue
-        job = with_condemned(job_in(state, wish=wish), condemned)
+        job = with_condemned(job_in(state, desired=wish), condemned)
         looks: dict[str, SliceSeen] = {"tj-000001-1": bad_seen, "tj-000001-2": seen}
         check(job, Observation(looks, reports, readable_for=100.0))
 
@@ -89,7 +89,7 @@ def test_every_end_with_every_verdict_leads_somewhere(state: State) -> None:
     for verdict, end, swap, before, spent in product(VERDICTS, ENDS, SWAPS, earlier, (0, 99)):
         job = job_in(state)
         budgets = dict.fromkeys(("nonfinite", "bad_hosts", "preflights"), spent)
-        job = replace(job, spec=SWAPS[swap], spent=budgets)
+        job = replace(job, spec=SWAPS[swap], retries_used=budgets)
         if before:
             job = _second(job, before)
         fields = {key: value for key, value in end.items() if key != "code"}
@@ -135,7 +135,7 @@ def test_every_silence_hang_and_outage_leads_somewhere(state: State) -> None:
 @pytest.mark.parametrize("state", [State.QUEUED, State.PROVISIONING, State.RELEASING])
 def test_a_refused_offer_is_not_asked_for(state: State) -> None:
     for wish, circuits, seen, wake in product(DesiredState, CIRCUITS, SLICES, (0.0, NOW + 5)):
-        job = replace(job_in(state, wish=wish), wake=wake)
+        job = replace(job_in(state, desired=wish), wake=wake)
         check(job, Observation({"tj-000001-1": seen}, circuits=circuits))
 
 
@@ -179,3 +179,31 @@ def test_a_start_that_came_late_is_stored_for_the_next_backend() -> None:
     after = apply(late, stored)
     assert after.attempt.watch == replace(attempt.watch, launched=NOW)
     assert follow_up(after, StartProgram(), Done(), NOW + 60) is None, "the first start counts"
+
+
+def test_a_launch_without_a_word_names_the_host_that_does_not_answer() -> None:
+    attempt = replace(job_in(State.PREPARING).attempts[0], started_at=NOW - 1801)
+    job = replace(job_in(State.PREPARING), attempts=(attempt,))
+    seen = {"tj-000001-1": READY_SLICE}
+    look = Observation(seen, (), readable_for=700.0, silent={1: Silence(600.0, 30)})
+    happened = decide(job, look, NOW).event
+    assert happened
+    assert happened.text.startswith(
+        "attempt 1 ended, LOST_CONTACT: no report from hosts 0, 1 in 30 min; "
+        "host 1 does not answer over SSH"
+    )
+    assert apply(job, happened).attempts[0].host == 1
+
+
+@pytest.mark.parametrize("reports", [(), (report(1, "exited", code=1),)])
+def test_hosts_that_a_late_start_has_just_reached_have_not_lost_their_agents(
+    reports: tuple[HostReport, ...],
+) -> None:
+    """The attempt was decided half an hour ago, and no backend could start it before."""
+    first = replace(job_in(State.PREPARING).attempts[0], running_at=NOW - 4000, ended_at=NOW - 2000)
+    second = replace(first, number=2, started_at=NOW - 1900, running_at=None, ended_at=None)
+    job = replace(job_in(State.PREPARING), attempts=(first, second))
+    reports = tuple(replace(r, attempt=2, age=50.0) for r in reports)
+    seen = {"tj-000001-1": READY_SLICE}
+    look = Observation(seen, reports, readable_for=100.0, launched_for=60.0, answered={0: 200.0})
+    assert decide(job, look, NOW).event is None

@@ -52,7 +52,7 @@ BAD = {"condemned_at": NOW - 3600, "stopped": True}
 @settings(max_examples=500)
 @given(
     state=st.sampled_from([*State]),
-    wish=st.sampled_from([*DesiredState]),
+    desired=st.sampled_from([*DesiredState]),
     condemned=st.booleans(),
     first=LOOK_AT_BOTH,
     named=LOOK_AT_BOTH,
@@ -63,7 +63,7 @@ BAD = {"condemned_at": NOW - 3600, "stopped": True}
 )
 def test_a_decision_asks_at_most_twice_and_rests_on_nothing_that_is_too_old(
     state: State,
-    wish: DesiredState,
+    desired: DesiredState,
     condemned: bool,
     first: tuple[SliceSeen, SliceSeen],
     named: tuple[SliceSeen, SliceSeen],
@@ -73,7 +73,7 @@ def test_a_decision_asks_at_most_twice_and_rests_on_nothing_that_is_too_old(
     evidence: bool,
 ) -> None:
     """Whatever is read the second time: something else than before, too."""
-    job = job_in(state, wish=wish, then=State.FAILED)
+    job = job_in(state, desired=desired, next_state=State.FAILED)
     job = with_condemned(job, BAD) if condemned else job
     seen = observed(first, reports, listed=frozenset(listed), evidence=evidence)
     for step in (decide, decide_beside):
@@ -91,7 +91,7 @@ LOST = Present(SliceState.STOPPED)
 PREEMPTED = Present(SliceState.PREEMPTED)
 RUNS = (report(0, progress=Progress(5)), report(1, progress=Progress(5)))
 ENDED = (report(0, "exited", 1), report(1, "exited", 1))
-CANCELLED = job_in(State.RUNNING, wish=DesiredState.CANCEL)
+CANCELLED = job_in(State.RUNNING, desired=DesiredState.CANCEL)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ CANCELLED = job_in(State.RUNNING, wish=DesiredState.CANCEL)
         (job_in(State.RUNNING), READY, RUNS, [], E.PROGRESSED),
         (job_in(State.PREPARING), READY, (), [], None),
         (job_in(State.RUNNING), LOST, RUNS, [Needs.FRESH, Needs.EVIDENCE], E.ATTEMPT_ENDED),
-        (job_in(State.RUNNING), PREEMPTED, RUNS, [Needs.FRESH], E.SLICE_PREEMPTED),
+        (job_in(State.RUNNING), PREEMPTED, RUNS, [Needs.FRESH, Needs.EVIDENCE], E.ATTEMPT_ENDED),
         (job_in(State.RUNNING), READY, ENDED, [Needs.FRESH, Needs.EVIDENCE], E.ATTEMPT_RETRIED),
         (CANCELLED, READY, RUNS, [Needs.FRESH], E.HELD),
         (job_in(State.PROVISIONING), READY, (), [Needs.FRESH], E.SLICE_READY),

@@ -8,8 +8,8 @@ from tests.support.records import NOW, job_in
 from tpujob.domain.actions import CreateSlice, DeleteSlice, HandOn, StopProgram
 from tpujob.domain.decide.dispatch import decide
 from tpujob.domain.decide.releasing import AGREES_FOR, SECOND_LOOK, SUSPENDED_WITHIN
-from tpujob.domain.events import AboutSlice, EventKind
-from tpujob.domain.lifecycle import apply
+from tpujob.domain.events import AboutSlice, EventKind, SliceBilled
+from tpujob.domain.lifecycle import apply, with_billed
 from tpujob.domain.model import Job, SliceRole, State
 from tpujob.domain.observations import (
     Absent,
@@ -137,16 +137,14 @@ SUSPENDING = Present(SliceState.PREEMPTED, suspending=True)
 
 
 def preempted(job: Job) -> Job:
-    """Return the job with what the cloud reported of its slice first."""
-    happened = decide(job, Observation({NAME: SUSPENDING}), NOW).event
-    assert happened.kind is K.SLICE_PREEMPTED
-    return apply(job, happened)
+    """Return the job with what the cloud reported of its slice."""
+    return with_billed(job, SliceBilled(NAME, preempted_at=NOW))
 
 
 @pytest.mark.parametrize("delete_asked", [True, False], ids=["deleted-before", "not-yet"])
 def test_the_deletion_of_a_slice_waits_while_the_cloud_is_suspending_it(delete_asked: bool) -> None:
     """The time is counted from the record, so that another backend goes on counting."""
-    job = preempted(job_in(State.RELEASING, deleted=delete_asked))
+    job = job_in(State.RELEASING, deleted=delete_asked)
     assert step(job, SUSPENDING) == (K.SLICE_SUSPENDING, None)
     event = decide(job, Observation({NAME: SUSPENDING}), NOW).event
     assert (
@@ -154,6 +152,7 @@ def test_the_deletion_of_a_slice_waits_while_the_cloud_is_suspending_it(delete_a
         == f"the cloud is suspending {NAME}; it is deleted after that, in 10 min at the latest"
     )
     since = apply(job, event)
+    assert since.slices[0].preempted_at == NOW, "stored with it"
     assert since.message == event.text, "`show` says it"
     for waited, action in (
         (0.0, None),
@@ -188,7 +187,7 @@ def test_a_condemned_slice_is_given_its_time_to_be_suspended_too() -> None:
 def test_a_slice_is_not_kept_for_the_time_by_which_a_clock_was_ahead() -> None:
     """The program has ended by a clock that was two hours ahead; another job may have the slice for a minute."""
     job = job_in(State.RELEASING)
-    job = replace(job, then=State.SUCCEEDED, cause=None)
+    job = replace(job, next_state=State.SUCCEEDED, cause=None)
     heir = HandOver(heir="000002")
     seen = Observation({NAME: Present(SliceState.READY)}, hand_over=heir)
     for since, action in ((NOW - 5, HandOn(NAME, "000002")), (NOW + 7200, DeleteSlice(NAME))):

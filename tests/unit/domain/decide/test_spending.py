@@ -109,7 +109,7 @@ def test_a_program_is_stopped_and_then_its_slice_is_given_back(state: State) -> 
     assert stopped.stopped
     assert decide(stopped, SEEN, NOW + 2).action is None, "its hosts are about to tell its end"
     leaving = done(stopped, EXITED, NOW + 3)
-    assert (leaving.state, leaving.then, leaving.cause) == (
+    assert (leaving.state, leaving.next_state, leaving.cause) == (
         State.RELEASING,
         State.FAILED,
         Cause.BUDGET,
@@ -146,19 +146,19 @@ def test_nothing_needs_to_be_seen_for_it(seen: Observation) -> None:
 def test_a_program_that_has_just_succeeded_has_succeeded() -> None:
     ended = replace(SEEN, reports=(report(0, "exited", 0), report(1, "exited", 0)))
     after = done(with_budget(job_in(State.RUNNING), POOR), ended)
-    assert after.then is State.SUCCEEDED
+    assert after.next_state is State.SUCCEEDED
 
 
 def test_a_hold_ends_when_nothing_is_left() -> None:
-    job = with_budget(job_in(State.HOLDING, wish=DesiredState.CANCEL), POOR)
+    job = with_budget(job_in(State.HOLDING, desired=DesiredState.CANCEL), POOR)
     after = done(job, EXITED)
-    assert (after.state, after.then) == (State.RELEASING, State.CANCELLED)
+    assert (after.state, after.next_state) == (State.RELEASING, State.CANCELLED)
     assert "is used up" in after.slices[-1].delete_reason
 
 
 def test_a_held_slice_without_money_is_not_resumed() -> None:
     after = done(with_budget(job_in(State.HOLDING), POOR), EXITED)
-    assert (after.then, after.cause) == (State.FAILED, Cause.BUDGET)
+    assert (after.next_state, after.cause) == (State.FAILED, Cause.BUDGET)
 
 
 def test_a_request_is_taken_back_when_nothing_is_left() -> None:
@@ -167,7 +167,7 @@ def test_a_request_is_taken_back_when_nothing_is_left() -> None:
         after = old
         while after.state is State.PROVISIONING:
             after = done(after, Observation({"tj-000001-1": look}))
-        assert (after.state, after.then, after.cause) == (
+        assert (after.state, after.next_state, after.cause) == (
             State.RELEASING,
             State.FAILED,
             Cause.BUDGET,
@@ -206,16 +206,16 @@ def test_more_money_keeps_the_slice_that_is_about_to_go() -> None:
     assert again.action == StartProgram()
     assert again.event
     going = apply(changed(stopped, 50), again.event)
-    assert (going.state, going.then, going.cause) == (State.PREPARING, None, None)
+    assert (going.state, going.next_state, going.cause) == (State.PREPARING, None, None)
     assert len(going.attempts) == 2
 
 
 def test_more_money_while_the_slice_goes_asks_for_another() -> None:
     stopped = replace(done(with_budget(job_in(State.RUNNING), POOR), SEEN), stopped=True)
     leaving = changed(done(stopped, EXITED, NOW + 5), 50)
-    assert leaving.then is State.QUEUED
-    other = job_in(State.RELEASING, then=State.FAILED)
-    assert changed(other, 50).then is State.FAILED, "it ends for another cause"
+    assert leaving.next_state is State.QUEUED
+    other = job_in(State.RELEASING, next_state=State.FAILED)
+    assert changed(other, 50).next_state is State.FAILED, "it ends for another cause"
 
 
 # Budgets that are shared ---------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_more_money_while_the_slice_goes_asks_for_another() -> None:
 @pytest.mark.parametrize("state", [State.PREPARING, State.RUNNING])
 def test_a_shared_budget_stops_a_job_without_one(state: State) -> None:
     after = done(job_in(state), replace(SEEN, funds=Funds(accounts=(EMPTY,))))
-    assert (after.then, after.cause) == (State.FAILED, Cause.BUDGET)
+    assert (after.next_state, after.cause) == (State.FAILED, Cause.BUDGET)
     assert after.attempt
     assert after.attempt.message == "the budget of user ada, $100.00, is used up: $100.00 spent"
 
@@ -245,7 +245,7 @@ def test_who_has_no_slice_waits_for_a_shared_budget() -> None:
     waits = decide(job_in(State.QUEUED), seen, NOW)
     assert (waits.event, waits.action, waits.wake_in) == (None, None, 60.0)
     after = done(job_in(State.PROVISIONING), replace(SEEN, funds=Funds(accounts=(EMPTY,))))
-    assert (after.then, after.cause) == (State.QUEUED, Cause.BUDGET)
+    assert (after.next_state, after.cause) == (State.QUEUED, Cause.BUDGET)
 
 
 def test_a_look_comes_when_something_is_due() -> None:
@@ -263,7 +263,7 @@ def test_every_combination_decides_something_legal(state: State) -> None:
     for wish, look, usd, shared in product(
         DesiredState, SLICES, (None, POOR, 0.17, 50.0), accounts
     ):
-        job = with_budget(job_in(state, wish=wish), usd)
+        job = with_budget(job_in(state, desired=wish), usd)
         seen = Observation(
             {"tj-000001-1": look}, (report(0), report(1)), funds=Funds(accounts=shared)
         )

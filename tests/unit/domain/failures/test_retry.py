@@ -16,7 +16,7 @@ SILENT = End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, 0, "host 0 has not reporte
 
 def then(happened: Event) -> State:
     assert isinstance(happened.payload, AttemptEnded)
-    return happened.payload.then
+    return happened.payload.next_state
 
 
 def lost(number: int, lasted: float, cause: Cause = Cause.LOST_CONTACT) -> Attempt:
@@ -69,7 +69,7 @@ def test_what_was_late_once_is_tried_again_on_the_same_slice() -> None:
     once = ends(running(), LATE)
     assert (once.state, once.condemned) == (State.PREPARING, ())
     assert once.attempts[-1].slice == once.attempts[0].slice
-    assert once.spent == {"preflights": 1}, "the same budget pays for both"
+    assert once.retries_used == {"preflights": 1}, "the same budget pays for both"
     again = ends(once, LATE)
     assert [s.name for s in again.condemned] == ["tj-000001-1"], "late twice is bad"
 
@@ -85,5 +85,5 @@ def test_hosts_that_a_firewall_keeps_apart_stay_on_their_slice() -> None:
         assert not job.condemned
         assert {a.slice for a in job.attempts} == {"tj-000001-1"}
         job = ends(job, APART)
-    assert (job.then, job.cause) == (State.FAILED, Cause.SETUP)
+    assert (job.next_state, job.cause) == (State.FAILED, Cause.SETUP)
     assert job.attempts[-1].unreached == Unreached(3, 0, 8476)

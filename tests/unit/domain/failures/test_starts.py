@@ -43,7 +43,7 @@ def after(record: Job, reports: Sequence[HostReport] | Unknown, end: End | None 
 
 
 def fails(event: Event) -> bool:
-    return isinstance(event.payload, AttemptEnded) and event.payload.then is State.FAILED
+    return isinstance(event.payload, AttemptEnded) and event.payload.next_state is State.FAILED
 
 
 # Limits of the user --------------------------------------------------------------------------------------------------
@@ -164,7 +164,11 @@ def test_a_program_that_always_asks_and_never_advances_fails() -> None:
     record = job()
     while record.state is not State.RELEASING:
         record = apply(record, after(replace(record, state=State.RUNNING), exited(75, 75)))
-    assert (record.cause, record.then, len(record.attempts)) == (Cause.RESTART, State.FAILED, 11)
+    assert (record.cause, record.next_state, len(record.attempts)) == (
+        Cause.RESTART,
+        State.FAILED,
+        11,
+    )
     assert {a.slice for a in record.attempts} == {"tj-000001-1"}
 
 

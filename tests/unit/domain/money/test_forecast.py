@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.domain.money.test_goodput import DONE, LOST, attempt, job_of, slice_of
-from tpujob.domain.model import Cause, Edge, Job, Outcome, Progress, Rest, State
+from tpujob.domain.model import Cause, Edge, IdlePeriod, Job, Outcome, Progress, State
 from tpujob.domain.money.conditions import Conditions, Turn, conditions
 from tpujob.domain.money.durations import AGES, Rates, Stay, constant_rates, learn_rates, quantiles
 from tpujob.domain.money.forecast import PlannedWork, forecast
@@ -285,7 +285,7 @@ def test_refused_requests_are_part_of_a_wait_and_rests_are_not():
         [attempt(1, 2, 100, 110, 190, **DONE), attempt(2, 3, 1030, 1040, 1090, **DONE)],
         1100,
         created_at=0.0,
-        rests=(Rest(200.0, 1000.0),),
+        idle_periods=(IdlePeriod(200.0, 1000.0),),
     )
     assert [m.wait for m in history([job], 1e6)] == [Stay(100, ended=True), Stay(30, ended=True)]
 

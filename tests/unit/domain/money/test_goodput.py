@@ -17,11 +17,11 @@ from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import (
     Attempt,
     Cause,
+    IdlePeriod,
     Job,
     NonfiniteLoss,
     Outcome,
     Progress,
-    Rest,
     Slice,
     SliceRole,
     State,
@@ -202,7 +202,7 @@ def test_a_held_slice_and_a_rest_between_an_end_and_a_new_start() -> None:
             attempt(2, 2, 5000, 5000, 6000, step=15, resumed_from=5, **DONE),
         ],
         6000,
-        rests=(Rest(1000.0, 4900.0),),
+        idle_periods=(IdlePeriod(1000.0, 4900.0),),
     )  # fmt: skip
     assert seconds(job) == {
         TimePart.PRODUCTIVE: 1500, TimePart.HELD: 450, TimePart.RELEASING: 50, TimePart.WAITING: 100,
@@ -355,4 +355,4 @@ def test_a_hang_leaves_in_the_record_how_long_it_was() -> None:
 def test_the_time_between_an_end_and_a_new_start_is_kept_as_a_rest() -> None:
     over = replace(job_in(State.QUEUED), state=State.CANCELLED, finished_at=NOW)
     resumed = apply(over, event(over, EventKind.RESUME_REQUESTED, NOW + 50, "resume requested"))
-    assert resumed.rests == (Rest(NOW, NOW + 50),)
+    assert resumed.idle_periods == (IdlePeriod(NOW, NOW + 50),)

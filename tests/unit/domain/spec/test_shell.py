@@ -44,6 +44,8 @@ REFUSED = (
     'bash -o pipefail -c "echo {x}"',
     'echo "echo {x}" | bash',
     "bash <<EOF\necho {x}\nEOF",
+    "cat <<EOF {x} EOF\n",
+    "cat <<A <<B {x}\nbody\nA\n",
     "echo `echo {x}`",
     'echo "${A:-{x}}"',
     "echo $(({x} + 1))",
