@@ -14,13 +14,14 @@ import io
 import os
 import uuid
 from collections.abc import Mapping
+from datetime import datetime
 from functools import partial
 from typing import IO, Any
 from urllib.parse import quote
 
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.gcs import bucket as gcs_bucket
-from tpujob.adapters.gcs.client import KIND, StorageClient, translated
+from tpujob.adapters.gcs.client import KIND, StorageClient, resource_of, translated
 from tpujob.errors import BadRequest, Conflict, NotFound, TpujobError, Transient
 from tpujob.ports import Blob, BucketFacts, BucketPlace
 
@@ -74,7 +75,7 @@ class GcsBlobs(StorageClient):
                 if stored is None or (stored.metadata or {}).get(_WRITE_ID) != write_id:
                     raise
                 blob = stored
-            return _facts(bucket, blob)
+            return _facts(bucket, resource_of(blob))
 
         return self.retry(f"write {path}", deadline, once, safe=conditional)
 
@@ -238,13 +239,13 @@ def _bucket_path(bucket: str) -> tuple[str, str]:
     return name, f"/{quote(name, safe='')}"
 
 
-def _facts(bucket: str, blob: Any) -> Blob:
-    metadata = {k: v for k, v in (blob.metadata or {}).items() if k != _WRITE_ID}
+def _facts(bucket: str, resource: Mapping[str, Any]) -> Blob:
+    metadata = {k: v for k, v in resource.get("metadata", {}).items() if k != _WRITE_ID}
     return Blob(
-        path=f"gs://{bucket}/{blob.name}",
-        size=blob.size or 0,
-        generation=blob.generation or 0,
-        updated=blob.updated.timestamp(),
+        path=f"gs://{bucket}/{resource['name']}",
+        size=int(resource["size"]),
+        generation=int(resource["generation"]),
+        updated=datetime.fromisoformat(resource["updated"]).timestamp(),
         metadata=metadata,
-        touched=blob.metageneration or 0,
+        touched=int(resource["metageneration"]),
     )

@@ -114,16 +114,17 @@ class StorageClient:
 
     def blob_pages(
         self, path: str, deadline: Callable[[], Deadline], fields: str, **query: Any
-    ) -> Iterator[list[Any]]:
-        """Yield the pages of a list of the objects whose `gs://` path starts with `path`. `deadline`: that of the next
-        page, which is billed as class A."""
+    ) -> Iterator[list[dict[str, Any]]]:
+        """Yield pages with the JSON resources of the objects whose `gs://` path starts with `path`. `deadline`: that of
+        the next page, which is billed as class A."""
         bucket, _, prefix = path.removeprefix("gs://").partition("/")
         query |= {"prefix": prefix, "fields": f"items({fields}),nextPageToken", "retry": None}
 
-        def page(left: float) -> tuple[list[Any], str | None]:
+        def page(left: float) -> tuple[list[dict[str, Any]], str | None]:
             client, _ = self.connected()
             blobs = client.list_blobs(bucket, timeout=left, **query)
-            return list(next(blobs.pages, ())), blobs.next_page_token
+            page = next(blobs.pages).raw_page
+            return page.get("items", []), page.get("nextPageToken")
 
         while True:
             items, query["page_token"] = self.retry(f"list {path}", deadline(), page, a=1)
@@ -180,6 +181,12 @@ class StorageClient:
             error.args = (f"cannot {operation}: {error.message}",)
             error.message = error.args[0]
             raise
+
+
+def resource_of(blob: Any) -> dict[str, Any]:
+    """Return the JSON resource that Google's object of an object was read from. Its properties copy and parse, which
+    counts in lists of all hosts' reports."""
+    return blob._properties
 
 
 # Errors ---------------------------------------------------------------------------------------------------------------

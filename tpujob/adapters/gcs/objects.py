@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +18,7 @@ from tpujob.adapters.gcs.client import (
     KIND,
     DamagedBytes,
     StorageClient,
+    resource_of,
     translated,
 )
 from tpujob.data.checksums import decode
@@ -45,13 +46,13 @@ class JsonObjects(StorageClient):
     def pages(self, bucket: str, prefix: str, start: str = "") -> Iterator[list[ObjectFacts]]:
         path, offset = f"gs://{bucket}/{prefix}", {"start_offset": start} if start else {}
         for page in self.blob_pages(path, self._deadline, _FACTS, **offset):
-            yield [_facts(blob) for blob in page]
+            yield [_facts(item) for item in page]
 
     def look(self, bucket: str, name: str) -> ObjectFacts | None:
         def once(timeout: float) -> ObjectFacts:
             blob = self.blob(bucket, name)
             blob.reload(timeout=timeout, retry=None)
-            return _facts(blob)
+            return _facts(resource_of(blob))
 
         try:
             return self.retry(f"look at {name}", self._deadline(), once, b=1)
@@ -107,7 +108,7 @@ class JsonObjects(StorageClient):
                 timeout=timeout,
                 retry=None,
             )
-            return next_token or _facts(copy)
+            return next_token or _facts(resource_of(copy))
 
         try:
             operation = f"copy gs://{bucket}/{facts.name}"
@@ -195,7 +196,7 @@ class JsonObjects(StorageClient):
             timeout=timeout,
             retry=retry,
         )
-        return _facts(blob)
+        return _facts(resource_of(blob))
 
 
 class _ChunkReader:
@@ -223,13 +224,14 @@ def _chunks(response: Any) -> Iterator[bytes]:
         yield from response.raw.stream(_READ, decode_content=False)
 
 
-def _facts(blob: Any) -> ObjectFacts:
-    if blob.size is None or blob.generation is None:
-        raise Transient("an answer of Cloud Storage lacks the size or generation of an object")
-    return ObjectFacts(
-        name=str(blob.name),
-        size=blob.size,
-        crc32c=decode(blob.crc32c),
-        generation=blob.generation,
-        source=str((blob.metadata or {}).get(_SOURCE, "")),
-    )
+def _facts(resource: Mapping[str, Any]) -> ObjectFacts:
+    try:
+        return ObjectFacts(
+            name=str(resource["name"]),
+            size=int(resource["size"]),
+            crc32c=decode(resource.get("crc32c")),
+            generation=int(resource["generation"]),
+            source=str(resource.get("metadata", {}).get(_SOURCE, "")),
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise Transient(f"an answer of Cloud Storage lacks a fact: {error}") from error
