@@ -34,7 +34,7 @@ from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Trans
 if TYPE_CHECKING:
     import requests
 
-    from tpujob.adapters.gcs.session import Session
+    from tpujob.adapters.gcs.session import StorageSession
 
 T = TypeVar("T")
 
@@ -68,9 +68,9 @@ class StorageClient:
     ) -> None:
         """`endpoint`: the URL of an emulated storage, called without credentials. `timeout`: seconds for one answer."""
         self.project, self.timeout, self._count = project, timeout, count
-        self._emulated, self._url = bool(endpoint), endpoint or _GOOGLE
+        self._emulated, self._url = bool(endpoint), endpoint.rstrip("/") or _GOOGLE
         self._lock = threading.Lock()
-        self._connection: tuple[Any, Session] | None = None
+        self._connection: tuple[Any, StorageSession] | None = None
         self.server_clock = ServerClock()  #: notes the time of each answer
         self.operations = Operations()
 
@@ -81,36 +81,40 @@ class StorageClient:
         if connection:
             connection[1].close()
 
-    def connected(self) -> tuple[Any, Session]:
+    def connected(self) -> tuple[Any, StorageSession]:
         """Return Google's client and its session. Raises Refused without credentials."""
         with self._lock:
             self._connection = self._connection or self.connect()
             return self._connection
 
-    def connect(self) -> tuple[Any, Session]:
+    def connect(self) -> tuple[Any, StorageSession]:
         import google.auth
         from google.auth.credentials import AnonymousCredentials
         from google.cloud import storage
 
-        from tpujob.adapters.gcs.session import Session
+        from tpujob.adapters.gcs.session import StorageSession
 
         # else the client reads each bucket's settings in a thread, for traces that nothing here records
         os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
         credentials: Any = AnonymousCredentials()
         if not self._emulated:
             credentials = google.auth.default(scopes=[_SCOPE])[0]
-        session: Any = Session(self._url, credentials, self.server_clock)
+        session: Any = StorageSession(self._url, credentials, self.server_clock)
         options = {"api_endpoint": self._url}
         client = storage.Client(self.project or None, credentials, session, client_options=options)
         return client, session
 
-    def blob(self, bucket: str, name: str, generation: int | None = None) -> Any:
-        """Return Google's object of an object. Raises Refused for an invalid name of a bucket."""
+    def google_bucket(self, name: str) -> Any:
+        """Return Google's object of a bucket. Raises Refused for an invalid name."""
+        client, _ = self.connected()
         try:
-            bucket_object = self.connected()[0].bucket(bucket)
+            return client.bucket(name)
         except ValueError as error:
-            raise Refused(f"Invalid bucket name: {bucket!r}", cause=Cause.BAD_SPEC) from error
-        return bucket_object.blob(name, chunk_size=PIECE, generation=generation)
+            raise Refused(f"Invalid bucket name: {name!r}", cause=Cause.BAD_SPEC) from error
+
+    def blob(self, bucket: str, name: str, generation: int | None = None) -> Any:
+        """Return Google's object of an object. Raises as `google_bucket` does."""
+        return self.google_bucket(bucket).blob(name, chunk_size=PIECE, generation=generation)
 
     def blob_pages(
         self, path: str, deadline: Callable[[], Deadline], fields: str, **query: Any
@@ -121,8 +125,8 @@ class StorageClient:
         query |= {"prefix": prefix, "fields": f"items({fields}),nextPageToken", "retry": None}
 
         def page(left: float) -> tuple[list[dict[str, Any]], str | None]:
-            client, _ = self.connected()
-            blobs = client.list_blobs(bucket, timeout=left, **query)
+            google_bucket = self.google_bucket(bucket)
+            blobs = google_bucket.client.list_blobs(google_bucket, timeout=left, **query)
             page = next(blobs.pages).raw_page
             return page.get("items", []), page.get("nextPageToken")
 

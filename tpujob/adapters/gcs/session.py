@@ -25,7 +25,7 @@ from tpujob.adapters.connections import pool_manager, proxy_for
 _IDLE = 128
 
 
-class Session:
+class StorageSession:
     """Sends requests to one server, through the proxy of the environment for TLS. Thread-safe."""
 
     def __init__(self, url: str, credentials: Any, clock: ServerClock) -> None:
@@ -55,16 +55,16 @@ class Session:
     ) -> requests.Response:
         """Send a request; return the answer, with its body unless `stream`. Once more with a new token after a 401.
         Raises errors of urllib3, requests and google-auth."""
-        target = f"{url}?{urlencode(params)}" if params else url
+        url = f"{url}?{urlencode(params)}" if params else url
         signed = dict(headers or {})
         if json is not None:
             data, signed["Content-Type"] = json_module.dumps(json), "application/json"
-        self._sign(method, target, signed)
-        response = self._send(method, target, data, signed, timeout)
+        self._sign(method, url, signed)
+        response = self._send(method, url, data, signed, timeout)
         if response.status_code == 401:
             _ = response.content  # the connection is free again
-            self._sign(method, target, signed, refused=signed.get("authorization", ""))
-            response = self._send(method, target, data, signed, timeout)
+            self._sign(method, url, signed, refused=signed.get("authorization", ""))
+            response = self._send(method, url, data, signed, timeout)
         if not stream:
             _ = response.content
         return response
@@ -85,9 +85,11 @@ class Session:
         headers: Mapping[str, str],
         timeout: float | None,
     ) -> requests.Response:
+        parts = urlsplit(url)
+        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
         sent = time.monotonic()
         raw = self._pool.urlopen(
-            method, url, data, headers, retries=False, redirect=False, timeout=timeout,
+            method, target, data, headers, retries=False, redirect=False, timeout=timeout,
             assert_same_host=False, preload_content=False, decode_content=False,
         )  # fmt: skip
         self._clock.note(raw.headers.get("Date", ""), sent)
