@@ -64,7 +64,7 @@ def wanted(query: PageQuery) -> ListAsked:
     listing_query: dict[str, Any] = {"limit": ROWS}
     if not query.many("user") and query.one("who") != "everyone":
         listing_query["mine"] = True
-    if not query.many("state") and query.one("show") != "all":
+    if not query.many("state") and not query.many("cause") and query.one("show") != "all":
         listing_query["recent"] = True
     listing_query |= {
         name: list(query.many(part)) for part, name in _LISTS.items() if query.many(part)
