@@ -41,8 +41,8 @@ from tpujob.agent.upload import (
     UnsignedOutputs,
     cache_name,
 )
+from tpujob.contract import EVENTS
 from tpujob.protocol import Phase, paths
-from workloads.contract import EVENTS
 
 
 def check_machine(attempt: HostAttempt) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol, cast, get_args
 
+from tpujob.contract import Blame
 from tpujob.domain.model import Cause, Job, NonfiniteLoss, Progress, Unreached, Verdict
 from tpujob.domain.observations import HostOutputs, HostReport, Maintenance, OutputLine
 from tpujob.domain.text import clean, one_line, seconds
@@ -23,7 +24,6 @@ from tpujob.protocol import (
     signing,
 )
 from tpujob.protocol.limits import MAX_CHECKPOINTS, MAX_EMPTY
-from workloads.contract import Blame
 
 #: a phase or notice that may require a decision, or the phases or notices of all hosts in an object of an old agent
 _TURNS = re.compile(
