@@ -122,9 +122,10 @@ def make_way(settings: Settings) -> None:
     _check_not_deployed(settings)
     *others, backend = stack_processes.parts(settings)
     status = stack_processes.status(settings, [backend])[0]
-    if status.ready and status.ready.get("shared"):
+    if status.shared:
+        where = f"at {status.ready['url']}" if status.ready else "and is starting"
         raise BadRequest(
-            f"the backend of {settings.context} serves all users already, at {status.ready['url']}",
+            f"the backend of {settings.context} serves all users already, {where}",
             hint=f"end that one first: its pid is {status.pid}",
         )
     if settings.local:
