@@ -54,7 +54,6 @@ class Status(NamedTuple):
     #: the content of its ready file; None: it is not up
     ready: dict[str, Any] | None
     log: Path
-    shared: bool  #: it serves all users, or will when it is up
 
 
 def parts(settings: Settings) -> tuple[StackProcess, ...]:
@@ -126,13 +125,15 @@ def running_backend(settings: Settings) -> Access | None:
 
 def status(settings: Settings, stack: Sequence[StackProcess] | None = None) -> list[Status]:
     """Return the state of every process of the stack, in the order of their start."""
-    return [_status(settings, part.name) for part in stack or parts(settings)]
-
-
-def _status(settings: Settings, name: str) -> Status:
-    pid, record = _running(settings, name), read(settings.process_file(name)) or {}
-    shared = pid is not None and bool(record.get("shared"))
-    return Status(name, pid, _ready(settings, name), settings.log_file(name), shared)
+    return [
+        Status(
+            part.name,
+            _running(settings, part.name),
+            _ready(settings, part.name),
+            settings.log_file(part.name),
+        )
+        for part in stack or parts(settings)
+    ]
 
 
 # Start and stop ------------------------------------------------------------------------------------------------------
@@ -250,6 +251,21 @@ def _running(settings: Settings, name: str) -> int | None:
     return find(settings.process_file(name))
 
 
+def claim_service(settings: Settings) -> bool:
+    """Return whether this process alone may serve all users from now on, also after `exec`, until it ends."""
+    import fcntl
+
+    prepare(settings)
+    lock = os.open(settings.run / "serve.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return False
+    os.set_inheritable(lock, True)
+    return True
+
+
 @contextlib.contextmanager
 def _stack_lock(settings: Settings) -> Generator[None]:
     """Hold the lock for starting and stopping the stack. The kernel releases it when its holder ends."""
@@ -287,10 +303,9 @@ def _log_hint(settings: Settings, name: str) -> str:
 # Processes -----------------------------------------------------------------------------------------------------------
 
 
-def note(path: Path, pid: int, *, shared: bool = False) -> None:
-    """Record a process that was just started, so that `find` recognises it. `shared`: it is to serve all users."""
-    record = {"pid": pid, "start": _start_stamp(pid), "shared": shared}
-    path.write_text(json.dumps(record), encoding="utf-8")
+def note(path: Path, pid: int) -> None:
+    """Record a process that was just started, so that `find` recognises it."""
+    path.write_text(json.dumps({"pid": pid, "start": _start_stamp(pid)}), encoding="utf-8")
 
 
 def find(noted: Path) -> int | None:

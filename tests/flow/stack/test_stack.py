@@ -189,8 +189,8 @@ def test_a_ready_file_or_old_pid_proves_nothing(rig: Rig, sleeper: subprocess.Po
 def test_a_shared_backend_that_is_starting_is_not_ended_by_the_next_one(
     rig: Rig, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    stack_processes.prepare(rig.settings)
-    stack_processes.note(rig.settings.process_file("backend"), sleeper.pid, shared=True)
+    assert stack_processes.claim_service(rig.settings)
+    stack_processes.note(rig.settings.process_file("backend"), sleeper.pid)
     with pytest.raises(BadRequest, match="serves all users already, and is starting"):
         client.make_way(rig.settings)
     assert sleeper.poll() is None

@@ -96,7 +96,7 @@ def serve(
     words += ["--members", str(members.absolute())] if members else []
     note(f"tpujob: others use this backend with: tpujob use {path}")
     prepare(settings)
-    stack_processes.note(settings.process_file("backend"), os.getpid(), shared=True)
+    stack_processes.note(settings.process_file("backend"), os.getpid())
     os.execve(words[0], words, for_processes())  # noqa: S606, in the foreground and under this pid
 
 
