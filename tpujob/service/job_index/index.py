@@ -157,7 +157,7 @@ class JobIndex:
         spent = [row.spent(now) for row in rows]
         view["elements"] = {state.value: counts[state] for state in State if counts[state]}
         view["usd_spent"] = None if None in spent else round(sum(filter(None, spent)), 6)
-        view["usd_per_hour"] = sum(rate for row in rows for rate, _ in row.billed) / ledger.US
+        view["usd_per_hour"] = sum(s.rate or 0 for row in rows for s in row.billed) / ledger.US
 
     def stopping(self, group: Job) -> list[str]:
         """Return the ids of the active elements that were cancelled."""

@@ -19,6 +19,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.members import folded
 from tpujob.domain.model import Cause, State
 from tpujob.domain.money import ledger
+from tpujob.domain.money.ledger import BilledSlice
 from tpujob.errors import BadRequest, BadSpec
 
 #: columns that move while a program runs, without a change of the job's record
@@ -204,7 +205,7 @@ class IndexedJob:
     created_at: float
     text: str  #: what is searched: id, name and user, folded
     used: int | None  #: micro-dollars of the slices that are not billed any more; None: not known
-    billed: tuple[tuple[int, int], ...]  #: of the others: micro-dollars an hour, microseconds since
+    billed: tuple[BilledSlice, ...]  #: the others
     step: int | None = None
     left: float | None = None
     loss: float | None = None
@@ -214,11 +215,8 @@ class IndexedJob:
 
     def spent(self, now: float) -> float | None:
         """Return US dollars; None: unknown."""
-        if self.used is None:
-            return None
-        moment = ledger.moment(now)
-        going = (ledger.accrued(rate, max(0, moment - since)) for rate, since in self.billed)
-        return (self.used + sum(going)) / ledger.US
+        going = ledger.cost(self.billed, ledger.moment(now))
+        return None if self.used is None or going is None else (self.used + going) / ledger.US
 
 
 def alike(rows: Sequence[IndexedJob], query: ListQuery) -> Sequence[IndexedJob]:

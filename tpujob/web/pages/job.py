@@ -39,7 +39,7 @@ def read_elements(api: JobsApi, job: JobView) -> Sequence[JobRow]:
     """Return the first elements of an array or a sweep; none for any other job."""
     if not is_group(job):
         return ()
-    fields = ["name", "state", "step", "steps", "loss", "nonfinite", "params"]
+    fields = ["name", "state", "step", "steps", "loss", "nonfinite", "params", "last_error", "why"]
     query = ListAsked(group=job["id"], order="id", reverse=True, fields=fields)
     return api.list({**query, "limit": CELLS})["rows"]
 
