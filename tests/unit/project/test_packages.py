@@ -32,9 +32,6 @@ BY_NAME = {
     "httptools": "tpujob/web",
 }
 
-#: declared for the Cloud Storage adapter, which may speak to it by itself
-SPARE = {"google-cloud-storage"}
-
 
 def name_of(requirement: str) -> str:
     return re.split(r"[^A-Za-z0-9._-]", requirement)[0].lower()
@@ -93,7 +90,7 @@ def test_what_is_declared_is_imported(extra: str) -> None:
     folder = "workloads" if extra == "workloads" else "tpujob"
     used = set().union(*map(imported, files(folder)))
     idle: set[str] = set()
-    for package in declared(extra) - BY_NAME.keys() - SPARE:
+    for package in declared(extra) - BY_NAME.keys():
         modules = modules_of(package)
         if not any({name, name.rpartition(".")[0]} & modules for name in used):
             idle.add(package)
