@@ -96,7 +96,9 @@ def cost(rows: Iterable[BilledSlice], until: int = EVER, since: int = -EVER) -> 
 
 def usd(slices: Iterable[Slice], now: float) -> float | None:
     """Return the cost of the slices up to `now` in US dollars; None: one is billed at an unknown price."""
-    micros = cost(rows(slices), moment(now))
+    # one that is gone counts to its end, also where that was written by a clock that is a little ahead
+    until = moment(now)
+    micros = cost(row._replace(gone=until) if row.gone is None else row for row in rows(slices))
     return None if micros is None else micros / US
 
 
