@@ -142,6 +142,7 @@ def test_the_page_names_the_command_that_lists_the_same(site: Site):
         ("?who=everyone", "tpujob list"),
         ("?who=everyone&show=all", "tpujob list --all"),
         ("?state=failed&state=running", "tpujob list --mine --state failed --state running"),
+        ("?cause=OOM_HBM", "tpujob list --mine --cause OOM_HBM"),
         (
             "?user=bob&q=a+b&order=spent&reverse=1",
             "tpujob list --user bob --text &#39;a b&#39; --order spent --reverse",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tpujob.api import ChartView, EventView, JobRow, JobsApi, JobView, ListAsked, MetricsView
+from tpujob.api import ChartView, EventView, JobRow, JobsApi, JobView, ListQuery, MetricsView
 from tpujob.errors import BadRequest
 from tpujob.web.pages import drawing
 from tpujob.web.pages.frame import PageContent, PageRequest
@@ -40,7 +40,7 @@ def read_elements(api: JobsApi, job: JobView) -> Sequence[JobRow]:
     if not is_group(job):
         return ()
     fields = ["name", "state", "step", "steps", "loss", "nonfinite", "params", "last_error", "why"]
-    query = ListAsked(group=job["id"], order="id", reverse=True, fields=fields)
+    query = ListQuery(group=job["id"], order="id", reverse=True, fields=fields)
     return api.list({**query, "limit": CELLS})["rows"]
 
 
