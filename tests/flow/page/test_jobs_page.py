@@ -12,7 +12,7 @@ from tests.flow.page.conftest import ALL, HTML, NARROW, WIDE, OpenTab, Site
 from tests.flow.page.story import fits, rows
 from tests.support.callers import ADA
 from tpujob.api import JobOrder
-from tpujob.domain.model import Proof, State
+from tpujob.domain.model import Cause, Proof, State
 
 
 def test_an_empty_store_teaches_the_next_command(site: Site, open_tab: OpenTab):
@@ -150,6 +150,16 @@ def test_the_page_names_the_command_that_lists_the_same(site: Site):
     ):
         page = httpx.get(f"{site.url}/{query}", headers=HTML).text
         assert f"<code>{command}</code>" in page, query
+
+
+def test_a_cause_finds_jobs_that_ended_long_ago_as_its_command_does(site: Site):
+    ended = lab.NOW - 9 * 86_400
+    (job,) = site.store_jobs(
+        [lab.job_in(State.FAILED, cause=Cause.OOM_HBM, finished_at=ended, state_since=ended)]
+    )
+    page = httpx.get(f"{site.url}/?who=everyone&cause=OOM_HBM", headers=HTML).text
+    assert "<code>tpujob list --cause OOM_HBM</code>" in page
+    assert f'<tr id="job-{job.id}"' in page
 
 
 def test_starred_rows_come_first_and_stay_so(site: Site, open_tab: OpenTab):

@@ -182,7 +182,7 @@ def wait(
     retrying = retrying_client()
     view = retrying.ask(lambda api: api.get(job))
     job_id = view["id"]
-    with on_interrupt(*job_continues(job_id)):
+    with on_interrupt(*job_continues(job_id, "wait {}")):
         while view["state"] not in FINAL:
             if deadline is not None and time.monotonic() >= deadline:
                 break

@@ -97,7 +97,7 @@ def logs(
     elif traceback is not None:
         _print_traceback(source, traceback, around, as_json=as_json)
     else:
-        with on_interrupt(*job_continues(job_id, "logs {} -f")):
+        with on_interrupt(*job_continues(job_id)):
             if not as_json:
                 _print_output(source, follow=follow, tail=tail, raw=raw)
             elif follow:

@@ -63,7 +63,7 @@ def events(
         return
     from tpujob.cli.live_display import poll_changes
 
-    with on_interrupt(*job_continues(job_id)):
+    with on_interrupt(*job_continues(job_id, "events {} -f")):
         for _, fresh in poll_changes(retrying, job_id, timeout=10):
             if as_json:
                 for event in fresh:
