@@ -11,7 +11,6 @@ from tests.support.shelf import Shelf, reader
 from tpujob.api import LogLine, LogPage
 from tpujob.domain.model import Job, State
 from tpujob.errors import BadRequest, NotFound, Transient
-from tpujob.protocol.segment import SegmentFacts, to_metadata
 from tpujob.service.logs import log as logs
 
 
@@ -246,63 +245,3 @@ def test_the_pieces_of_a_log_are_listed_to_a_limit(monkeypatch: pytest.MonkeyPat
     assert window["total"] == 3
     assert any("Only the first 3 pieces" in note for note in window["notes"])
     assert len(Follower(shelf, a_job(), {"host": 1}).texts()) == 5, "of one host it is read whole"
-
-
-# Objects of agents of older versions, which wrote for many hosts ----------------------------------------------------
-
-
-def stored(host: int, first: int, count: int) -> tuple[int, int, bytes]:
-    lines = (
-        b"%d.%d00 line %d of %d\n" % (1.7e9 + n, host, n, host) for n in range(first, first + count)
-    )
-    return host, first, b"".join(lines)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_what_hosts_stored_apart_and_together_is_one_log(seed: int) -> None:
-    chance, shelf, hosts = random.Random(seed), Shelf(), range(2)
-    written = dict.fromkeys(hosts, 0)
-    pieces: list[tuple[int, int, bytes]] = []
-    for number in range(1, 12):
-        if not pieces or chance.random() < 0.7:  # else the same again: nobody has confirmed it
-            pieces = [stored(host, written[host] + 1, chance.randrange(1, 6)) for host in hosts]
-            written = {host: first + data.count(b"\n") - 1 for host, first, data in pieces}
-        if chance.random() < 0.6:
-            shelf.ship_together(pieces, by=chance.randrange(2), number=number)
-        else:
-            for host, first, data in pieces:
-                path = shelf.append(host, data, segment=number)
-                facts = SegmentFacts(first, data.count(b"\n"), float(data.split()[0]))
-                shelf.facts[path] = to_metadata(facts)
-    lines = Follower(shelf, a_job()).lines()
-    assert sorted(lines, key=lambda line: (line["at"], line["host"])) == lines
-    for host in hosts:
-        numbers = [line["line"] for line in lines if line["host"] == host]
-        assert numbers == list(range(1, written[host] + 1))
-        alone = Follower(shelf, a_job(), {"host": host}).lines()
-        assert [line["line"] for line in alone] == numbers
-        window = reader(shelf).window(a_job(), {"of": host, "line": written[host] // 2})
-        assert (host, written[host] // 2) in {(x["host"], x["line"]) for x in window["lines"]}
-
-
-def test_a_long_log_of_many_hosts_in_objects_of_all_is_read_in_bounded_time() -> None:
-    shelf, job = Shelf(), a_job()
-    hosts = range(64)
-    slices = tuple(replace(s, type="v4-512", endpoints=()) for s in job.slices)
-    job = replace(job, slices=slices)
-    for number in range(300):
-        shelf.ship_together([stored(h, 1 + 5 * number, 5) for h in hosts], by=0, number=number)
-    logs = reader(shelf)
-    assert logs.window(job, {})["total"] == 300 * 5 * 64
-    assert len(logs.page(job, tail=20)["lines"]) == 20
-    page = logs.page(job, host=7, tail=1500)
-    assert [line["line"] for line in page["lines"]] == list(range(1, 1501))
-
-
-def test_pieces_that_make_no_sense_hide_no_others() -> None:
-    shelf = Shelf()
-    shelf.ship_together([stored(0, 1, 3)], by=0, number=1)
-    shelf.ship_together([stored(0, 4, 3)], by=0, number=2)
-    shelf.ship_together([stored(0, 7, 3)], by=0, number=3)
-    shelf.facts[sorted(shelf.facts)[1]]["pieces"] = "0,1,-7"
-    assert [line["line"] for line in Follower(shelf, a_job()).lines()] == [1, 2, 3, 7, 8, 9]

@@ -58,7 +58,7 @@ def account(job: Job, now: float, granted: Collection[str] = ()) -> Account | No
     if limit_micros is None:
         return None
     paid = paid_slices(job, granted)
-    costs = {slice.name: ledger.cost(ledger.rows([slice]), ledger.moment(now)) for slice in paid}
+    costs = {slice.name: ledger.micros([slice], now) for slice in paid}
     living = [slice for slice in paid if slice.gone_at is None]
     return Account(
         whose="job",

@@ -94,10 +94,17 @@ def cost(rows: Iterable[BilledSlice], until: int = EVER, since: int = -EVER) -> 
     return total
 
 
+def micros(slices: Iterable[Slice], now: float) -> int | None:
+    """Return the micro-dollars of the slices, of those that are still billed up to `now`; None: one is billed at an
+    unknown price. A slice that is gone costs the same by any clock, also by one that is behind."""
+    end = moment(now)
+    return cost(row if row.gone is not None else row._replace(gone=end) for row in rows(slices))
+
+
 def usd(slices: Iterable[Slice], now: float) -> float | None:
-    """Return the cost of the slices up to `now` in US dollars; None: one is billed at an unknown price."""
-    micros = cost(rows(slices), moment(now))
-    return None if micros is None else micros / US
+    """Return the same in US dollars."""
+    total = micros(slices, now)
+    return None if total is None else total / US
 
 
 #: id of a job and name of its slice

@@ -33,6 +33,7 @@ def test_a_slice_is_billed_from_ready_to_gone() -> None:
     assert usd((deleted,), 2000.0 + 2 * HOUR) == 16.0, "billed until it is gone"
     gone = replace(deleted, gone_at=2000.0 + 2 * HOUR)
     assert usd((gone,), 2000.0 + 9 * HOUR) == 16.0
+    assert usd((gone,), 2000.0 + HOUR) == 16.0, "also by a clock that is behind"
 
 
 def test_a_job_costs_what_all_its_slices_cost() -> None:
