@@ -1,6 +1,5 @@
 """Hosts that print, stream and store their lines, and a follower, without agents, SSH and a bucket."""
 
-import random
 import threading
 import time
 from collections import deque
@@ -149,17 +148,6 @@ class Clock:
 
     def passes(self, seconds: float) -> None:
         self._now += seconds
-
-
-def ship_together(shelf: Shelf, agents: list[Agent], lines: int, chance: random.Random) -> None:
-    """Let one host write for all. Sometimes lose the confirmation, so that the same lines are written again."""
-    pieces = [piece for agent in agents if (piece := agent.piece(lines))[2]]
-    if not pieces:
-        return
-    shelf.ship_together(pieces, by=chance.randrange(2), number=len(shelf.objects) + 1)
-    if chance.random() < 0.7:
-        for host, first, data in pieces:
-            agents[host].shipped, agents[host].cut = first + data.count(b"\n") - 1, 0
 
 
 class Stream:

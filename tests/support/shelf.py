@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tpujob.errors import NotFound
 from tpujob.ports import Blob
 from tpujob.protocol import paths, segment
-from tpujob.protocol.segment import AT, PIECES, SegmentFacts
+from tpujob.protocol.segment import SegmentFacts
 from tpujob.service.logs import Logs
 
 WORKDIR = "gs://shed/jobs/000042"
@@ -66,28 +65,7 @@ class Shelf:
         self.facts[path] = segment.to_metadata(SegmentFacts(first, len(lines), at))
         return at + len(lines) * every
 
-    def ship_together(self, pieces: list[tuple[int, int, bytes]], *, by: int, number: int) -> None:
-        """Add an object of many hosts: host, number of the first line, and the lines as they are stored."""
-        folder = paths.shared_log_prefix(WORKDIR, 2)
-        path = f"{folder}{by:05d}-{number:05d}{paths.LOG_SUFFIX}"
-        facts = [
-            (host, SegmentFacts(first, data.count(b"\n"), float(data.split()[0])), len(data))
-            for host, first, data in pieces
-        ]
-        self.objects[path] = b"".join(data for _, _, data in pieces)
-        self.facts[path] = metadata_of_pieces(facts)
-
 
 def reader(shelf: Shelf, *, answer: float = 10) -> Logs:
     """Return a reader for which any log may have grown a moment ago."""
     return Logs(shelf, fresh=0, answer=answer)  # pyright: ignore[reportArgumentType]
-
-
-def metadata_of_pieces(pieces: Sequence[tuple[int, SegmentFacts, int]]) -> dict[str, str]:
-    """Return the metadata of an object of earlier versions with these pieces: host, facts, size in bytes."""
-    began = min((facts.at for _, facts, _ in pieces), default=0.0)
-    rows = [
-        f"{host},{f.line},{f.lines},{size},{round((f.at - began) * 1000)},{f.open:d}"
-        for host, f, size in pieces
-    ]
-    return {AT: f"{began:.3f}", PIECES: ";".join(rows)}

@@ -80,8 +80,8 @@ def check(caller: Principal, method: str, rule: AccessRule | None, action: str) 
 def check_owner(
     caller: Principal, method: str, rule: AccessRule | None, action: str, job_id: str, owner: str
 ) -> None:
-    """Raise Forbidden unless the caller may call the method for the job of that owner. Jobs without an owner, from old
-    records, belong to admins."""
+    """Raise Forbidden unless the caller may call the method for the job of that owner. Jobs without an owner belong to
+    admins."""
     check(caller, method, rule, action)
     if rule and not is_own(caller, owner):
         about = f"{action} of job {job_id}, which is not {caller.name}'s,"
@@ -89,7 +89,7 @@ def check_owner(
 
 
 def is_own(caller: Principal, owner: str) -> bool:
-    """Return whether the caller owns jobs of that owner. Admins own jobs without an owner, from old records."""
+    """Return whether the caller owns jobs of that owner. Admins own jobs without an owner."""
     return owner == caller.id or (not owner and caller.at_least(Role.ADMIN))
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures.retry import POLICIES, limit_of
 from tpujob.domain.lifecycle import TABLE, apply
-from tpujob.domain.model import REFUSALS, DesiredState, Job, SliceRole, State
+from tpujob.domain.model import DesiredState, Job, SliceRole, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,7 @@ def of_history(first: Job, events: Sequence[Event], job: Job) -> list[Broken]:
             break
         state = apply(state, event)
     else:
-        # older versions did not keep the first refused slice of a wait
-        refused = [s for s in state.slices if s.refused and s.gone_at is not None]
-        lacking = {s.k for s in refused[:-REFUSALS][:1]} - {s.k for s in job.slices}
-        slices = tuple(s for s in state.slices if s.k not in lacking)
-        replayed = (state.state, state.attempts, slices)
+        replayed = (state.state, state.attempts, state.slices)
         if not problems and replayed != (job.state, job.attempts, job.slices):
             problems.append("its events do not lead to its record")
     if any(e.kind is EventKind.CREATED for e in events[1:]):

@@ -134,7 +134,7 @@ class HostReport:
     evidence: tuple[OutputLine, ...] = ()
     kernel_kills: int = 0  #: processes of the host that the kernel killed for want of memory
     seq: int = 0  #: increases with each report of a host
-    proven: str = ""  #: the signed hash of the evidence; or OF_SLICE
+    proven: str = ""  #: the signed hash of the evidence
 
 
 @dataclass(frozen=True, slots=True)

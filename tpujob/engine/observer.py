@@ -33,9 +33,8 @@ from tpujob.engine.job_runtime import JobRuntime
 from tpujob.engine.report_cache import ReportCache
 from tpujob.engine.slice_cache import SliceCache
 from tpujob.errors import NotFound, Refused, Transient
-from tpujob.ports import Blob, Ports
+from tpujob.ports import Ports
 from tpujob.protocol import Phase, limits
-from tpujob.protocol.old_slice_report import is_slice_report
 
 log = logging.getLogger(__name__)
 
@@ -194,8 +193,7 @@ class Observer:
             return Unknown(str(error))
         live.turn_to(job)
         live.take_over(job, self.clock.now())
-        bodies = self._bodies_of_slices(job, [b for b in blobs if live.verified.is_new(b)])
-        live.verified = add_reports(live.verified, job, blobs, key=key, bodies=bodies)
+        live.verified = add_reports(live.verified, job, blobs, key=key)
         live.disturbed = live.verified.is_disturbed(storage_now)
         reports = live.verified.reports(storage_now)
         if job.state is State.RUNNING and job.attempt:  # every host that runs has reported
@@ -207,17 +205,6 @@ class Observer:
             reports = tuple(sorted((*reports, *lost), key=lambda r: r.host))
         live.note_reports(job, reports, self.clock.now())
         return reports
-
-    def _bodies_of_slices(self, job: Job, blobs: Sequence[Blob]) -> dict[str, bytes]:
-        """Read the objects of old agents that have the reports of many hosts; those that cannot be read come later."""
-        bodies: dict[str, bytes] = {}
-        for blob in blobs:
-            if is_slice_report(blob.metadata):
-                try:
-                    bodies[blob.path] = self.blobs.get(blob.path, end=limits.MAX_BODY, timeout=LOOK)
-                except (Transient, Refused, NotFound) as error:
-                    log.info("job %s: %s is read later: %s", job.id, blob.path, error)
-        return bodies
 
     def _with_evidence(self, job: Job, seen: Observation) -> Observation:
         """Return the same with the evidence of failed hosts, as far as it can be read in time."""

@@ -24,8 +24,7 @@ LEFT_BEHIND = 40.0
 SAVING = 10.0
 
 MOST_HOSTS = 100_000  #: above the hosts of any slice: a bound for numbers in untrusted text
-#: bytes of a report's body that a backend reads; older agents wrote the reports of all hosts into one body
-MAX_BODY = 32 * 1024 * 1024
+MAX_BODY = 1024 * 1024  #: bytes of a report's body that a backend reads
 
 LONGEST_LINE = 64 * 1024  #: bytes of a line of log; a longer line is split
 LAST_SEGMENT = 99_999  #: the last number of a segment: five digits, so that names sort as numbers

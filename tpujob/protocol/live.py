@@ -1,6 +1,6 @@
 """The messages from a host's agent to a reader who follows a running attempt: one JSON object a line.
 
-`tails` names the hosts whose lines the agent sends: its own host; older agents may also send lines of other hosts.
+`tails` names the hosts whose lines the agent sends: its own host.
 `log` has lines that are not in the bucket yet, in the format of a log segment.
 """
 

@@ -19,8 +19,6 @@ MEMORY = "/dev/shm"  # noqa: S108, a host works for one job
 
 _SEGMENT = re.compile(r"/attempts/(\d+)/host-(\d{1,6})/log-(\d{5,9})" + re.escape(LOG_SUFFIX))
 
-_SHARED = re.compile(r"/attempts/(\d+)/logs/(\d{5,6})-(\d{5,9})" + re.escape(LOG_SUFFIX))
-
 _REPORT = re.compile(r"([A-Za-z0-9_-]{1,64})/([1-9][0-9]{0,8})/host-(0|[1-9][0-9]{0,5})")
 
 
@@ -109,13 +107,3 @@ def read_log_path(workdir: str, path: str) -> tuple[int, int, int] | None:
     """Return attempt, host and number of a log segment, or None if `path` is not a segment's in that workdir."""
     match = _SEGMENT.fullmatch(path[len(workdir) :]) if path.startswith(workdir) else None
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
-
-
-def shared_log_prefix(workdir: str, attempt: int) -> str:
-    """Return the prefix of the shared log objects in which older agents wrote the lines of many hosts."""
-    return attempt_folder(workdir, attempt) + "/logs/"
-
-
-def is_shared_log(workdir: str, attempt: int, path: str) -> bool:
-    match = _SHARED.fullmatch(path[len(workdir) :]) if path.startswith(workdir) else None
-    return match is not None and int(match[1]) == attempt

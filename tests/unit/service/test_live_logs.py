@@ -14,7 +14,6 @@ from tests.support.following import (
     Heard,
     Reader,
     reading,
-    ship_together,
     stored_form,
 )
 from tests.support.shelf import Shelf
@@ -58,9 +57,8 @@ def play(
 
     `clock` goes on between the events.
     """
-    names = STEPS if seed % 2 else [*STEPS[:2], "together", "together", *STEPS[3:]]
     steps = [
-        (chance.choice(names), chance.randrange(2), chance.randrange(1, 30)) for _ in range(80)
+        (chance.choice(STEPS), chance.randrange(2), chance.randrange(1, 30)) for _ in range(80)
     ]
     agents = [Agent(shelf, host) for host in (0, 1)]
     reader = Reader(logs, blocks=chance.random() < 0.5)
@@ -72,8 +70,6 @@ def play(
             agent.write(count)
         elif step in ("ship", "grow"):
             agent.ship(count, grow=step == "grow")
-        elif step == "together":
-            ship_together(shelf, agents, count, chance)
         elif step == "tell":
             heard.take(agent.tell())
         elif step == "some":

@@ -248,7 +248,7 @@ def test_the_pieces_of_a_log_are_listed_to_a_limit(monkeypatch: pytest.MonkeyPat
     assert len(Follower(shelf, a_job(), {"host": 1}).texts()) == 5, "of one host it is read whole"
 
 
-# Objects of agents of older versions, which wrote for many hosts ----------------------------------------------------
+# Lines that were stored twice ----------------------------------------------------------------------------------------
 
 
 def stored(host: int, first: int, count: int) -> tuple[int, int, bytes]:
@@ -259,7 +259,7 @@ def stored(host: int, first: int, count: int) -> tuple[int, int, bytes]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_hosts_stored_apart_and_together_is_one_log(seed: int) -> None:
+def test_lines_that_hosts_stored_twice_are_one_log(seed: int) -> None:
     chance, shelf, hosts = random.Random(seed), Shelf(), range(2)
     written = dict.fromkeys(hosts, 0)
     pieces: list[tuple[int, int, bytes]] = []
@@ -267,13 +267,10 @@ def test_what_hosts_stored_apart_and_together_is_one_log(seed: int) -> None:
         if not pieces or chance.random() < 0.7:  # else the same again: nobody has confirmed it
             pieces = [stored(host, written[host] + 1, chance.randrange(1, 6)) for host in hosts]
             written = {host: first + data.count(b"\n") - 1 for host, first, data in pieces}
-        if chance.random() < 0.6:
-            shelf.ship_together(pieces, by=chance.randrange(2), number=number)
-        else:
-            for host, first, data in pieces:
-                path = shelf.append(host, data, segment=number)
-                facts = SegmentFacts(first, data.count(b"\n"), float(data.split()[0]))
-                shelf.facts[path] = to_metadata(facts)
+        for host, first, data in pieces:
+            path = shelf.append(host, data, segment=number)
+            facts = SegmentFacts(first, data.count(b"\n"), float(data.split()[0]))
+            shelf.facts[path] = to_metadata(facts)
     lines = Follower(shelf, a_job()).lines()
     assert sorted(lines, key=lambda line: (line["at"], line["host"])) == lines
     for host in hosts:
@@ -283,26 +280,3 @@ def test_what_hosts_stored_apart_and_together_is_one_log(seed: int) -> None:
         assert [line["line"] for line in alone] == numbers
         window = reader(shelf).window(a_job(), {"of": host, "line": written[host] // 2})
         assert (host, written[host] // 2) in {(x["host"], x["line"]) for x in window["lines"]}
-
-
-def test_a_long_log_of_many_hosts_in_objects_of_all_is_read_in_bounded_time() -> None:
-    shelf, job = Shelf(), a_job()
-    hosts = range(64)
-    slices = tuple(replace(s, type="v4-512", endpoints=()) for s in job.slices)
-    job = replace(job, slices=slices)
-    for number in range(300):
-        shelf.ship_together([stored(h, 1 + 5 * number, 5) for h in hosts], by=0, number=number)
-    logs = reader(shelf)
-    assert logs.window(job, {})["total"] == 300 * 5 * 64
-    assert len(logs.page(job, tail=20)["lines"]) == 20
-    page = logs.page(job, host=7, tail=1500)
-    assert [line["line"] for line in page["lines"]] == list(range(1, 1501))
-
-
-def test_pieces_that_make_no_sense_hide_no_others() -> None:
-    shelf = Shelf()
-    shelf.ship_together([stored(0, 1, 3)], by=0, number=1)
-    shelf.ship_together([stored(0, 4, 3)], by=0, number=2)
-    shelf.ship_together([stored(0, 7, 3)], by=0, number=3)
-    shelf.facts[sorted(shelf.facts)[1]]["pieces"] = "0,1,-7"
-    assert [line["line"] for line in Follower(shelf, a_job()).lines()] == [1, 2, 3, 7, 8, 9]

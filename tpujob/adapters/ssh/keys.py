@@ -111,11 +111,9 @@ class FileKeys:
 
     def pinned(self, slice: str) -> dict[str, HostKey]:
         try:
-            text = (self._folder(slice) / "known_hosts").read_text(encoding="ascii")
+            return read_pins((self._folder(slice) / "known_hosts").read_text(encoding="ascii"))
         except FileNotFoundError:
             return {}
-        # earlier versions appended: a full disk may have left half a key in a partial last line
-        return read_pins(text[: text.rfind("\n") + 1])
 
     def pin(self, slice: str, keys: Pins) -> None:
         folder = self._folder(slice)

@@ -149,8 +149,8 @@ class Outputs:
         for folder in self._folders:
             os.makedirs(os.path.join(self._work, folder), exist_ok=True)
         if objects and not signed:
-            text = "no list that this host has signed names %s below %s: an earlier version of tpujob wrote them, or "
-            text += "the list was removed. Delete these objects to start without them; "
+            text = "no list that this host has signed names %s below %s: the list was removed, "
+            text += "or others wrote them. Delete these objects to start without them; "
             text += "docs/data.md, Outputs, says how to use them"
             raise UnsignedOutputs(text % (_count(len(objects), "object"), self._bucket_folder))
         allowed = {name: file for name, file in objects.items() if self._allowed_contents(file)}

@@ -134,9 +134,8 @@ def _end(job: Job, end: Event) -> Decision:
 
 def _slice_name(job: Job, k: int) -> str:
     """Return the name in the cloud. Jobs of two stores, such as a lost one and its successor, can have the same ids;
-    the job's word makes the names different. A job without a word uses its backend's folder in a shared bucket."""
-    own = job.suffix or job.bucket.removeprefix("gs://").partition("/")[2]
-    return f"tj-{job.id}-{k}-{own}" if own else f"tj-{job.id}-{k}"
+    the job's suffix makes the names different."""
+    return f"tj-{job.id}-{k}-{job.suffix}" if job.suffix else f"tj-{job.id}-{k}"
 
 
 def _lacks_capacity(job: Job, place: Place | None) -> bool:

@@ -2,19 +2,15 @@
 
 Every program with write access to the bucket can write objects in the place of reports. An object is rejected and
 counted if the attempt's key has not signed it, if it repeats an older report, or if it is about something else.
-
-An object of an old agent has the reports of many hosts (`protocol/old_slice_report.py`). So several objects may have
-reports of one host: the report with the highest number counts.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from typing import Literal
 
-from tpujob.domain.host.reports import ReportObject, host_of, report_of, verified_report
+from tpujob.domain.host.reports import ReportObject, host_of, verified_report
 from tpujob.domain.model import Ignored, Job
 from tpujob.domain.observations import HostReport
-from tpujob.protocol import old_slice_report
 
 #: maximum seconds between a report's creation and its upload; an object written later is rejected as replayed
 ON_THE_WAY = 120.0
@@ -75,31 +71,20 @@ class VerifiedReports:
 
 
 def add_reports(
-    verified: VerifiedReports,
-    job: Job,
-    blobs: Iterable[ReportObject],
-    *,
-    key: str,
-    bodies: Mapping[str, bytes] | None = None,
+    verified: VerifiedReports, job: Job, blobs: Iterable[ReportObject], *, key: str
 ) -> VerifiedReports:
-    """Return `verified` with the reports of these objects. `bodies`: by path, of objects with the reports of many
-    hosts; without its body such an object stays new."""
+    """Return `verified` with the reports of these objects."""
     for blob in blobs:
         if not verified.is_new(blob):
             continue
         host = host_of(job, blob.path)
         if host is None:
             continue
-        if not old_slice_report.is_slice_report(blob.metadata):
-            fresh, fault = judge(job, host, blob, verified.newest.get(host), key)
-        elif bodies is not None and blob.path in bodies:
-            fresh, fault = judge_slice(job, blob, bodies[blob.path], verified.newest, key)
-        else:
-            continue
+        fresh, fault = judge(job, host, blob, verified.newest.get(host), key)
         rejected = {blob.path: (blob.generation, blob.updated)} if fault else {}
         verified = replace(
             verified,
-            newest={**verified.newest, **{signed.report.host: signed for signed in fresh}},
+            newest={**verified.newest, host: fresh} if fresh else verified.newest,
             unverified=verified.unverified + (fault == "unverified"),
             replayed=verified.replayed + (fault == "replayed"),
             judged={**verified.judged, blob.path: blob.generation},
@@ -110,39 +95,16 @@ def add_reports(
 
 def judge(
     job: Job, host: int, blob: ReportObject, newest: SignedReport | None, key: str
-) -> tuple[Sequence[SignedReport], Fault]:
+) -> tuple[SignedReport | None, Fault]:
     """Return the report in an object, if newer than `newest`, and the fault of the object."""
     signed = verified_report(job, host, blob.metadata, key)
     if signed is None:
-        return (), "unverified"
+        return None, "unverified"
     report, made_at = signed
     since = blob.updated if made_at is None else min(made_at, blob.updated)
     fresh = SignedReport(report, since, blob.path)
     if newest is None or report.seq > newest.report.seq:
-        return (fresh,), "replayed" if blob.updated - since > ON_THE_WAY else ""
+        return fresh, "replayed" if blob.updated - since > ON_THE_WAY else ""
     delay = blob.updated - (newest.since if made_at is None else since)
     repeated = report.seq == newest.report.seq and delay <= (0.0 if made_at is None else ON_THE_WAY)
-    return (), "" if repeated else "replayed"
-
-
-def judge_slice(
-    job: Job, blob: ReportObject, body: bytes, newest: Mapping[int, SignedReport], key: str
-) -> tuple[Sequence[SignedReport], Fault]:
-    """Return the newer reports in an object with the reports of many hosts, and the fault of the object."""
-    content = old_slice_report.read_slice_report(body, key)
-    if content is None:
-        return (), "unverified"
-    written = blob.updated if content.at is None else min(content.at, blob.updated)
-    fresh: list[SignedReport] = []
-    replayed = False
-    for section in content.reports:
-        report = report_of(job, section.host, cast(dict[str, object], section.document))
-        if report is None:
-            return (), "unverified"
-        previous = newest.get(section.host)
-        if previous is None or report.seq > previous.report.seq:
-            fresh.append(SignedReport(report, written - section.age, blob.path))
-        elif previous.path == blob.path and report.seq < previous.report.seq:
-            replayed = True
-    is_late = blob.updated - written > ON_THE_WAY
-    return fresh, "replayed" if is_late or (replayed and not fresh) else ""
+    return None, "" if repeated else "replayed"

@@ -4,7 +4,6 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol, cast, get_args
 
@@ -25,14 +24,8 @@ from tpujob.protocol import (
 from tpujob.protocol.limits import MAX_CHECKPOINTS, MAX_EMPTY
 from workloads.contract import Blame
 
-#: a phase or notice that may require a decision, or the phases or notices of all hosts in an object of an old agent
-_TURNS = re.compile(
-    rf'"(?:{"|".join((Phase.STOPPING, Phase.EXITED, *filter(None, NOTICES)))})"'
-    r'|"(?:phase|notice)":\{[^{}]*(?:\{[^{}]*\})?[^{}]*\}'
-)
-
-#: the `proven` of a report from an object with the reports of many hosts, whose body is signed itself
-OF_SLICE = "slice"
+#: a phase or notice that may require a decision
+_TURNS = re.compile(rf'"(?:{"|".join((Phase.STOPPING, Phase.EXITED, *filter(None, NOTICES)))})"')
 
 #: the values of `EvidenceLine.part`
 PARTS = frozenset({"frame", "error", "more", "cause"})
@@ -85,15 +78,6 @@ def verified_report(
     job_id, report, at = read_report(host, text)
     newest = job.attempt.number if job.attempt else None
     return (report, at) if report and report.attempt == newest and job_id == job.id else None
-
-
-def report_of(job: Job, host: int, document: Mapping[str, object]) -> HostReport | None:
-    """Return the report in a document whose signature was verified; None: not of that host of the newest attempt."""
-    report = _report(host, cast(ReportDocument, document))
-    newest = job.attempt.number if job.attempt else None
-    if report is None or report.attempt != newest or document.get("job") != job.id:
-        return None
-    return replace(report, proven=OF_SLICE)
 
 
 @lru_cache(maxsize=4096)  # a tick comes several times as often as a new report
@@ -227,7 +211,7 @@ def _output_line(document: Mapping[str, object]) -> OutputLine:
 
 def evidence_of(report: HostReport, body: bytes) -> tuple[OutputLine, ...]:
     """Return a host's lines from the body of the object with its report; empty: there are none, or only older ones."""
-    return () if report.proven == OF_SLICE else read_evidence(body, report.proven)
+    return read_evidence(body, report.proven)
 
 
 def _progress(document: ReportDocument) -> Progress:

@@ -10,7 +10,6 @@ from typing import NamedTuple, cast
 
 from tpujob.domain.host.reports import number
 from tpujob.domain.text import one_line
-from tpujob.protocol.old_slice_report import read_slice_report
 from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES_READ, read_report_body
 
 
@@ -33,16 +32,11 @@ class SignedCurves(NamedTuple):
 
 def read_curves(body: bytes, key: str) -> SignedCurves | None:
     """Return the curves in a body; None: the body is not signed with that key."""
-    if content := read_report_body(body, key):
-        number, line = content.seq, content.curves
-    elif old := read_slice_report(body, key):
-        numbers = [
-            n for section in old.reports if isinstance(n := section.document.get("seq"), int)
-        ]
-        number, line = max(numbers, default=0), old.curves
-    else:
+    content = read_report_body(body, key)
+    if content is None:
         return None
-    return SignedCurves(number, line if len(line) <= MAX_SERIES_READ else b"")
+    line = content.curves if len(content.curves) <= MAX_SERIES_READ else b""
+    return SignedCurves(content.seq, line)
 
 
 def read_series(line: bytes) -> dict[str, list[Point]]:

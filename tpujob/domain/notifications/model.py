@@ -23,7 +23,6 @@ class NotificationKind(StrEnum):
     LEAK = "leak"  #: a slice that no job claims
     HOST_REFUSED = "host_refused"  #: a bad machine, which gets no more programs
     TEST = "test"
-    SUMMARY = "summary"  #: a summary of a day; only in records of earlier versions
 
 
 @dataclass(frozen=True, slots=True)

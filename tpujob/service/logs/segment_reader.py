@@ -69,9 +69,8 @@ class SegmentReader:
         end = segment.size if end is None else min(end, segment.size)
         if segment.data is not None:
             return segment.data[start:end]
-        begin, end = segment.offset + start, segment.offset + end
         try:
-            return self._blobs.get(segment.path, start=begin, end=end, timeout=until.left)
+            return self._blobs.get(segment.path, start=start, end=end, timeout=until.left)
         except NotFound:
             return b""
 

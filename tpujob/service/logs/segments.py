@@ -1,9 +1,7 @@
 """Storage of an attempt's log: paths and metadata of its objects, as segments of each host.
 
-A host writes its own segments. Agents of older versions also wrote objects with pieces of many hosts; each piece is a
-segment here. Segments are ordered by line numbers, and a line that was stored twice counts once. A segment of an older
-agent may grow at its end, the segment that stands for dropped lines is rewritten, every other object never changes; the
-oldest segments of a very long log may be gone.
+Segments are ordered by line numbers, and a line that was stored twice counts once. The segment that stands for dropped
+lines is rewritten, every other object never changes; the oldest segments of a very long log may be gone.
 """
 
 import time
@@ -23,7 +21,7 @@ from tpujob.protocol.segment import SegmentFacts
 
 #: bytes of a segment that are read; agents write little more than half of that, and what is beyond is not theirs
 MOST = 8 * 1024 * 1024
-#: objects in one list of all hosts, and pieces of shared objects: an agent cannot make a reader list what it likes
+#: objects in one list of all hosts: bounds what a hostile agent can make a reader list
 MOST_SEGMENTS = 20_000
 #: segments that all lists in memory may have, of some 400 bytes each
 KEPT_SEGMENTS = 100_000
@@ -35,7 +33,7 @@ SHARE = 10.0
 #: hosts that an attempt has whose slice is not known, at most
 FEW_HOSTS = 16
 
-Key = tuple[str, int, int, int]
+Key = tuple[str, int, int]
 
 
 class Until:
@@ -71,13 +69,11 @@ class Segment:
     facts: SegmentFacts | None
     #: the content of a segment that is not stored yet
     data: bytes | None = None
-    #: bytes of its object before it
-    offset: int = 0
 
     @property
     def key(self) -> Key:
         """The cache key, which changes with the content."""
-        return self.path, self.generation, self.offset, self.size
+        return self.path, self.generation, self.size
 
     @property
     def last(self) -> int:
@@ -159,8 +155,6 @@ class SegmentLists:
             hosts: Sequence[int] = range(count)
         else:
             blobs = listed(paths.log_prefix(workdir, attempt, host), LAST_SEGMENT)
-            if count > 1:
-                blobs += listed(paths.shared_log_prefix(workdir, attempt), MOST_SEGMENTS)
             hosts = [host]
         segments = read_segments(workdir, attempt, blobs, hosts)
         return SegmentList(began, time.monotonic() - began, segments)
@@ -171,8 +165,6 @@ def read_segments(
 ) -> Segments:
     """Return the segments in these objects by host, in order of lines, each line once."""
     own: dict[int, list[Segment]] = {}
-    shared: dict[int, list[Segment]] = {}
-    room = MOST_SEGMENTS
     for blob in blobs:
         of, host, _ = paths.read_log_path(workdir, blob.path) or (0, 0, 0)
         if of == attempt and host in hosts:
@@ -181,11 +173,7 @@ def read_segments(
                 facts = None
             own_segment = Segment(host, blob.path, size, blob.generation, facts)
             own.setdefault(host, []).append(own_segment)
-        elif room > 0 and paths.is_shared_log(workdir, attempt, blob.path):
-            for piece in _pieces(blob, hosts):
-                shared.setdefault(piece.host, []).append(piece)
-                room -= 1
-    by_host = {host: _in_order(own.get(host, []), shared.get(host, [])) for host in own | shared}
+    by_host = {host: _in_order(segments) for host, segments in own.items()}
     return {host: segments for host, segments in sorted(by_host.items()) if segments}
 
 
@@ -198,22 +186,13 @@ def host_count(job: Job, attempt: int) -> int:
     return accelerators.find(slices[0].type).hosts * slices[0].tpu_slices
 
 
-def _pieces(blob: Blob, hosts: Sequence[int]) -> Iterable[Segment]:
-    """Return the pieces of a shared object; none if its metadata make no sense."""
-    columns = segment.read_columns(blob.metadata, blob.size)
-    for host, line, lines, at, continues, offset, size in zip(*columns or (), strict=True):
-        if host in hosts and size <= MOST:
-            facts = SegmentFacts(line, lines, at, bool(continues))
-            yield Segment(host, blob.path, size, blob.generation, facts, None, offset)
-
-
-def _in_order(own: list[Segment], shared: list[Segment]) -> list[Segment]:
+def _in_order(own: list[Segment]) -> list[Segment]:
     """Sort the segments of one host; leave out those without a line that is not in an earlier one."""
     if not all(piece.facts for piece in own):
         return sorted(own, key=lambda piece: piece.path)
     ordered: list[Segment] = []
     end = closed = 0
-    for piece in sorted(own + shared, key=_place):
+    for piece in sorted(own, key=_place):
         if piece.last > end:
             ordered.append(piece)
             end = piece.last

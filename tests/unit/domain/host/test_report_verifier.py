@@ -2,23 +2,20 @@
 
 import json
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.records import a_job
-from tpujob.domain.host import reports, series
+from tpujob.domain.host import reports
 from tpujob.domain.host.report_verifier import DISTURBS, VerifiedReports, add_reports
 from tpujob.domain.observations import HostReport, OutputLine
-from tpujob.protocol import Phase, limits, segment, signing
+from tpujob.protocol import limits, signing
 from tpujob.protocol.report import sign_report
 
 KEY = "5e" * 32
 JOB = a_job()
 PREFIX = "gs://shed/reports/000042/2/host-"
-#: what agents of before wrote, byte by byte; and the key of their attempt
-RECORDED: dict[str, Any] = json.loads((Path(__file__).parent / "old_objects.json").read_text())
 
 
 @dataclass
@@ -199,68 +196,3 @@ def test_each_change_of_a_phase_or_a_notice_is_a_hint_to_look() -> None:
     assert reports.signals(signed(phase="exited")) != reports.signals(signed())
     assert reports.signals(signed(notice="preempted")) != reports.signals(signed())
     assert reports.signals(signed(step=1)) == reports.signals(signed(step=2))
-
-
-# Recorded objects of agents of before --------------------------------------------------------------------------------
-
-THIRD = replace(JOB.attempts[-1], number=3, started_at=1767225600.0)
-RECORDED_JOB = replace(JOB, attempts=(*JOB.attempts, THIRD))
-
-
-def recorded(
-    name: str, verified: VerifiedReports, *, body: bytes | None = None, **changes: Any
-) -> VerifiedReports:
-    path = reports.reports_prefix(RECORDED_JOB) + "0"
-    blob = Object(path, RECORDED[name]["metadata"], **{"updated": 1767225801.0, **changes})
-    bodies = {path: RECORDED[name]["body"].encode() if body is None else body}
-    return add_reports(verified, RECORDED_JOB, [blob], key=RECORDED["key"], bodies=bodies)
-
-
-@pytest.mark.parametrize("name", ["whole", "short", "bare"])
-def test_an_object_with_the_reports_of_a_slice_is_read(name: str) -> None:
-    verified = recorded(name, VerifiedReports(3))
-    zero, first, second = verified.reports(1767225810.25)
-    assert [zero.age, first.age, second.age] == [10.0, 22.0, 13.0]
-    assert (first.phase, first.exit_code, second.notice) == (Phase.EXITED, 70, "preempted")
-    assert [r.physical for r in (zero, first, second)] == ["rack-0", "rack-1", "rack-2"]
-    assert (second.progress.step, zero.progress.metrics) == (42, {"tokens": 123.5})
-    body = RECORDED[name]["body"].encode()
-    assert reports.evidence_of(first, body) == (), "its lines have no facts with them"
-    curves = series.read_curves(body, RECORDED["key"])
-    assert curves
-    assert [p.last for p in series.read_series(curves.line)["loss"]] == [2.5, 2.3]
-    assert (verified.unverified, verified.replayed) == (0, 0)
-
-
-def test_an_object_of_a_slice_that_is_forged_or_put_back_is_not_believed() -> None:
-    verified = recorded("whole", VerifiedReports(3))
-    forged = recorded(
-        "whole", verified, body=RECORDED["whole"]["body"].encode() + b" ", generation=2
-    )
-    assert (forged.unverified, forged.newest) == (1, verified.newest)
-    late = recorded("whole", verified, generation=2, updated=1767226801.0)
-    assert (late.replayed, late.newest) == (1, verified.newest)
-    assert late.is_disturbed(1767226802.0)
-    restarted = recorded("whole", VerifiedReports(3), updated=1767226801.0)
-    assert restarted.reports(1767226800.25)[0].age == 1000.0
-
-
-def test_a_newer_report_of_its_own_follows_that_of_the_slice() -> None:
-    verified = recorded("whole", VerifiedReports(3))
-    verified = recorded("one_host", verified, generation=2, updated=1767225830.0)
-    assert verified.unverified == 1, "it is about host 1, and lies where host 0 reports"
-    path = reports.reports_prefix(RECORDED_JOB) + "1"
-    blob = Object(path, RECORDED["one_host"]["metadata"], 1767225701.0)
-    verified = add_reports(VerifiedReports(3), RECORDED_JOB, [blob], key=RECORDED["key"])
-    (report,) = verified.reports(1767225711.0)
-    assert (report.host, report.phase, report.age) == (1, Phase.RUNNING, 10.0)
-
-
-def test_an_object_with_lines_of_many_hosts_is_read() -> None:
-    old = RECORDED["log"]
-    columns = segment.read_columns(old["metadata"], len(old["body"]))
-    assert columns
-    assert (columns.host, columns.line, columns.lines) == ((0, 2), (1, 5), (2, 1))
-    begin = columns.offset[1]
-    assert old["body"][begin : begin + columns.size[1]] == "1767225699.500 c\n"
-    assert (columns.at[1], columns.open) == (1767225699.5, (1, 0))
