@@ -29,8 +29,8 @@ class ListAsked(TypedDict, total=False):
 
     user: str
     mine: bool  #: the caller's own alone
-    active: bool  #: True: those that go on; False: those that have ended
-    #: those that go on or ended within the last day; by `active` unless `order` is given
+    active: bool  #: True: active jobs; False: final ones
+    #: active jobs and those that ended within the last day; by `active` unless `order` is given
     recent: bool
     states: list[str]  #: one of these; likewise the next three
     causes: list[str]

@@ -134,7 +134,7 @@ def _problem(error: ErrorDetails, below: tuple[str, ...]) -> str:
 
 
 #: maximum number of shared parts; one takes about 1 kB
-MOST_SHARED = 4096
+MAX_SHARED = 4096
 _PARTS = ("tpu", "run", "recovery", "watch")
 
 _known: dict[tuple[type[SpecPart], str], SpecPart] = {}
@@ -149,6 +149,6 @@ def shared(spec: JobSpec) -> JobSpec:
 
 
 def _one(part: SpecPart) -> SpecPart:
-    if len(_known) >= MOST_SHARED:
+    if len(_known) >= MAX_SHARED:
         _known.clear()
     return _known.setdefault((type(part), part.model_dump_json()), part)

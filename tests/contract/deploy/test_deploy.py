@@ -589,7 +589,7 @@ def test_the_service_admits_what_the_backend_serves() -> None:
     limits, (container,) = Limits(), spec["containers"]
     short_calls = limits.at_once
     connections_of_backend = limits.lives + limits.streams + short_calls
-    assert connections_of_backend <= spec["containerConcurrency"] <= connections.MOST
+    assert connections_of_backend <= spec["containerConcurrency"] <= connections.MAX_CONNECTIONS
     assert spec["timeoutSeconds"] >= StreamTimes().life + 60
     assert spec["timeoutSeconds"] >= BUNDLE_S
     assert spec["timeoutSeconds"] <= 3600, "Cloud Run has no longer one"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.contract.stores.conftest import Place
 from tpujob.domain.notifications.delivery import message_for
-from tpujob.domain.notifications.model import KEPT, Message, Notification, NotificationKind
+from tpujob.domain.notifications.model import MESSAGE_TTL, Message, Notification, NotificationKind
 from tpujob.domain.notifications.model import ReadPosition as Position
 from tpujob.ports import Outbox, Store
 
@@ -92,6 +92,6 @@ def test_what_is_old_is_removed_a_part_at_a_time_and_nothing_else(outbox: Outbox
     outbox.add([a_message(f"{n}") for n in range(5)])
     outbox.add([a_message("young", at=2000.0)])
     for now, remaining in ((999.0, 6), (1000.0, 3), (1000.0, 1)):
-        outbox.forget(now + KEPT, 3)
+        outbox.forget(now + MESSAGE_TTL, 3)
         assert len(outbox.messages(limit=9)) == remaining
     assert outbox.messages(limit=9)[0].at == 2000.0

@@ -37,7 +37,7 @@ from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Trans
 T = TypeVar("T")
 
 GOOGLE = "https://storage.googleapis.com"
-PATIENCE = 120.0  #: seconds for which a call is retried
+RETRY_TIMEOUT = 120.0  #: seconds for which a call is retried
 TIMEOUT = 60.0  #: seconds for one answer
 _BACKOFF = Backoff(first=0.1, longest=10.0)
 _READ = 256 << 10

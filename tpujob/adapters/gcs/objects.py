@@ -10,7 +10,7 @@ from typing import IO, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from tpujob.adapters.calling import Deadline
-from tpujob.adapters.gcs.client import PATIENCE, TIMEOUT, Reply, StorageClient, parse_json
+from tpujob.adapters.gcs.client import RETRY_TIMEOUT, TIMEOUT, Reply, StorageClient, parse_json
 from tpujob.data.checksums import decode, encode
 from tpujob.data.objects import MustRestart, ObjectContent, ObjectFacts, Piece, Upkeep
 from tpujob.domain.model import Cause
@@ -28,7 +28,7 @@ class JsonObjects(StorageClient):
     """Implements `data.objects.Objects`. Thread-safe."""
 
     def __init__(
-        self, endpoint: str = "", *, patience: float = PATIENCE, timeout: float = TIMEOUT
+        self, endpoint: str = "", *, patience: float = RETRY_TIMEOUT, timeout: float = TIMEOUT
     ) -> None:
         """`patience`: seconds for which a call is retried."""
         super().__init__(endpoint, timeout=timeout)

@@ -232,7 +232,7 @@ def checked_name(slice: str) -> str:
 AUTHORITY = "cert-authority"
 LIFETIME = 600.0  #: seconds in which a session may be opened; a session has no limit
 SKEW = 300.0  #: seconds that the host's clock may be behind
-_LONGEST = 200  #: characters of the holder
+_MAX_HOLDER = 200  #: characters of the holder
 #: permissions in the certificate: no forwarding of ports, agents or displays
 _ALLOWED = (b"permit-pty",)
 
@@ -270,7 +270,7 @@ def sign(
         .public_key(key)
         .serial(secrets.randbits(63))
         .type(serialization.SSHCertificateType.USER)
-        .key_id(holder[:_LONGEST].encode())
+        .key_id(holder[:_MAX_HOLDER].encode())
         .valid_principals([user.encode(), f"epoch-{epoch}".encode()])
         .valid_after(int(now - SKEW))
         .valid_before(int(now + LIFETIME))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram, soon
-from tpujob.domain.decide import holding, releasing, spending
+from tpujob.domain.decide import holding, limits, releasing
 from tpujob.domain.decide.attempt_end import (
     began_at,
     best_progress,
@@ -114,7 +114,7 @@ def _start(job: Job, seen: Observation, reports: Sequence[HostReport], now: floa
 def _take_over(job: Job, seen: Observation, reports: Sequence[HostReport]) -> Decision | None:
     """Start the agents again that were killed: each takes over its program. None: no agent was, or another host does
     not answer, without which nothing is started."""
-    killed = [r for r in reports if r.host in seen.abandoned and r.age < stall.SILENCE]
+    killed = [r for r in reports if r.host in seen.agents_died and r.age < stall.SILENCE]
     if not killed or seen.silent or not isinstance(seen.serving(job), Present):
         return None
     return Decision(action=StartProgram(), wake_in=2)
@@ -183,7 +183,7 @@ def _interrupted(job: Job, seen: Observation, now: float) -> Decision | None:
 
 def _used_up(job: Job, seen: Observation, now: float) -> Decision | None:
     """Decide whether a limit ends the attempt; not one whose program has just ended by itself."""
-    limit = spending.used_up(job, seen, now)
+    limit = limits.used_up(job, seen, now)
     if limit is None or triage.ended(seen.heard, job.hosts):
         return None
     return Decision(holding.stop_for_good(job, limit, seen.heard, now), StopProgram(), wake_in=1)
@@ -240,7 +240,7 @@ def _lost_peer(
     end the attempt for that host. None: every other host has given a sign of life, so the end counts."""
     doubtful = contact.in_doubt(reports, job.hosts, seen.answered)
     awaited = [*reports, *contact.unreported(job, reports, now)]
-    suspects = [r for r in awaited if r.host in doubtful | seen.abandoned]
+    suspects = [r for r in awaited if r.host in doubtful | seen.agents_died]
     if lost := _silent(job, seen, suspects, failed=True):
         return _over(job, lost, reports, now)
     newest = min(r.age for r in reports if r.phase == Phase.EXITED)
@@ -276,7 +276,7 @@ def _silent(
         seen.silent,
         seen.report_every,
         disturbed=seen.disturbed,
-        abandoned=seen.abandoned,
+        agents_died=seen.agents_died,
         failed=failed,
     )
 

@@ -18,7 +18,7 @@ from tpujob.service.logs.live_tail import joined
 from tpujob.service.logs.reader import LogReader, Positions
 from tpujob.service.logs.search import LogPattern, Searches, matcher
 from tpujob.service.logs.segment_reader import SegmentReader
-from tpujob.service.logs.segments import FRESH, SegmentLists, Until
+from tpujob.service.logs.segments import LIST_TTL, SegmentLists, Until
 
 PAGE_BYTES, PAGE_LINES = 1024 * 1024, 5000
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -41,7 +41,7 @@ class Logs:
         blobs: Blobs,
         live: LiveLogs | None = None,
         *,
-        fresh: float = FRESH,
+        fresh: float = LIST_TTL,
         answer: float = ANSWER,
     ) -> None:
         """`live`: what running hosts print that is not stored yet. `fresh`: seconds for which readers of a log that
@@ -197,7 +197,7 @@ class Logs:
         reader has; stored lines up to it may be left out."""
         tails = self._tails(job, attempt, until)  # before the list
         heard = {of: tail for of, tail in tails.of.items() if host in (None, of)}
-        # a reader goes on behind what is joined; what is lost at the end is what is nowhere
+        # the next page starts after the joined lines; at the end, lines found nowhere count as lost
         ends = {of: tail.end if tails.over else tail.base for of, tail in heard.items()}
         if tails.whole and all(end <= positions.get(of, 0) for of, end in ends.items()):
             by_host = {}
