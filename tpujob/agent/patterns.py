@@ -146,7 +146,7 @@ class PatternWatch:
             self.first_step = first - interval + 1
 
     def _run_limited(self, work: Callable[[], None]) -> None:
-        """Call `work`. Raises _TooSlow after PATIENCE seconds of CPU time, which a busy host does not use up."""
+        """Call `work`. Raises _TooSlow after SEARCH_TIMEOUT seconds of CPU time, which a busy host does not use up."""
         self._armed = True
         signal.setitimer(signal.ITIMER_VIRTUAL, SEARCH_TIMEOUT)
         try:

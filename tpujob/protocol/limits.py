@@ -23,7 +23,6 @@ LEFT_BEHIND = 40.0
 #: most seconds between two reports of a host that got a notice and may still be saving
 SAVING = 10.0
 
-MAX_HOSTS = 100_000  #: above the hosts of any slice: a bound for numbers in untrusted text
 MAX_BODY = 1024 * 1024  #: bytes of a report's body that a backend reads
 
 MAX_LINE = 64 * 1024  #: bytes of a line of log; a longer line is split

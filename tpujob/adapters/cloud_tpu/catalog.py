@@ -31,7 +31,7 @@ class Catalog:
         self._listed: dict[str, tuple[float, frozenset[str]]] = {}
 
     def types(self, zone: str, *, timeout: float = ANSWER) -> frozenset[str] | None:
-        """Return the types that the zone lists; None when it has never answered. The list is at most LIST_TTL seconds old,
+        """Return the types that the zone lists; None when it has never answered. The list is at most LIST_TTL old,
         unless the API does not answer. A listed type may lack capacity or quota. Raises Refused when the zone is not
         open to the project."""
         with self._lock:

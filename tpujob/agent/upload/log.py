@@ -85,7 +85,7 @@ class Log:
             return [line.tag + line.text for line in list(self._tail)[len(self._tail) - new :]]
 
     def pending(self, host: int, after: int) -> TailMessage:
-        """Return the lines after line `after` that are not in the bucket yet, about `live.MOST` bytes of them."""
+        """Return the lines after line `after` that are not in the bucket yet, about `MAX_MESSAGE` bytes of them."""
         room = live.MAX_MESSAGE
         with self._change:
             waiting = [(chunk.first, chunk.lines, chunk.data) for chunk in self._spool.waiting]

@@ -112,7 +112,7 @@ class ProgressReader:
     def _count_checkpoint(self, step: Any) -> None:
         self.facts["checkpoint"] = step
         since = self.nonfinite_since
-        # of the others there may be more than KEPT
+        # of the others there may be more than MAX_CHECKPOINTS_KEPT
         if step is not None and (since is None or step < since):
             self._checkpoints.append(step)
             self.facts["checkpoints"] = [*self._checkpoints][-MAX_CHECKPOINTS:]

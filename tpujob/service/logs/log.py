@@ -22,7 +22,7 @@ from tpujob.service.logs.segments import LIST_TTL, SegmentLists, Until
 
 PAGE_BYTES, PAGE_LINES = 1024 * 1024, 5000
 BLOCK_BYTES = 4 * 1024 * 1024
-MATCHES, MOST_MATCHES = 100, 1000
+MATCHES, MAX_MATCHES = 100, 1000
 #: seconds for an answer; a search that is not done by then says how far it came
 ANSWER, SEARCH = 15.0, 6.0
 #: searches at once: each holds a thread and a processor
@@ -121,8 +121,8 @@ class Logs:
         until = Until(self._answer)
         every = self._open(job, number, None, until)
         log = every.of_host(host)
-        limit = _within(query.get("lines", window.LINES), window.MOST_LINES)
-        width = _within(query.get("width", window.WIDTH), window.MOST_WIDTH)
+        limit = _within(query.get("lines", window.LINES), window.MAX_LINES)
+        width = _within(query.get("width", window.WIDTH), window.MAX_WIDTH)
         placed = "line" in query or "part" in query
         side = query.get("side", "around" if placed else "before")
         place = _place(log, query, behind=side == "after") or log.end()
@@ -154,8 +154,8 @@ class Logs:
             if number
             else LogReader({}, self._reader, until)
         )
-        limit = _within(asked.get("limit", MATCHES), MOST_MATCHES)
-        width = _within(asked.get("width", window.WIDTH), window.MOST_WIDTH)
+        limit = _within(asked.get("limit", MATCHES), MAX_MATCHES)
+        width = _within(asked.get("width", window.WIDTH), window.MAX_WIDTH)
         by = matcher(query)
         with self._seat():
             counted = self._searches.count(log, query, by, until, time)
