@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from tpujob.contract import Reporter
 from workloads.checkpoints.saving import Checkpoints
-from workloads.contract import Reporter
 from workloads.data.rows import Dataset, Feed, InMemory
 from workloads.frame.config import TrainConfig
 from workloads.frame.log import ProgressLog

@@ -5,6 +5,7 @@ usage: python -m tests.support.figures
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def main() -> None:
         "lines of tpujob/": _lines(product),
         "modules": len(product),
         "packages": len({path.parent for path in product}),
+        "modules in the largest of them": max(Counter(path.parent for path in product).values()),
         "functions over 50 lines": sum(length > 50 for length in lengths),
         "numbers that can be tuned": sum(len(_TUNABLE.findall(text)) for text in product.values()),
         "lines of workloads/": _lines(_texts((ROOT / "workloads").rglob("*.py"))),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workloads.contract import EVENTS, Exit, ProgramContext, Reporter
+from tpujob.contract import EVENTS, Exit, ProgramContext, Reporter
 
 Program = Callable[[ProgramContext, Reporter], Exit]
 

@@ -16,7 +16,7 @@ from typing import Any
 from tests.support.ports import reserved
 from tests.support.waiting import until
 from tests.support.warm import Forked, Warm
-from workloads.contract import ProgramContext
+from tpujob.contract import ProgramContext
 
 #: So long may a condition take on a busy machine before the test gives up on it.
 PATIENCE_S = 400  #: seconds; the longest training of `make workloads` takes 170 on an idle core

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tpujob.errors import NotFound, Refused, TpujobError, Transient
+from tpujob.lib.wall_time import WallTime
 
 T = TypeVar("T")
 
@@ -155,8 +156,11 @@ def boot_id() -> str:
 class SystemClock:
     """Implements `ports.Clock`."""
 
+    def __init__(self) -> None:
+        self._wall_time = WallTime(time.time, steady)
+
     def now(self) -> float:
-        return time.time()
+        return self._wall_time.now()
 
     def steady(self) -> float:
         return steady()

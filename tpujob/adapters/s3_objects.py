@@ -39,7 +39,8 @@ class S3Objects:
             import boto3.session
         except ImportError as error:
             raise BadRequest(
-                "s3:// needs boto3, which is not installed", hint="run `pip install 'tpujob[s3]'`"
+                "s3:// needs boto3, which is not installed",
+                hint="python3 -m pip install 'boto3>=1.36'",
             ) from error
         self._patience = patience
         with translated("read the settings of AWS"):

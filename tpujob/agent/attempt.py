@@ -20,9 +20,9 @@ from tpujob.agent.runtimes import Runtime
 from tpujob.agent.storage import Storage
 from tpujob.agent.supervision import Notices, Supervision
 from tpujob.agent.upload import CompileCache, Log, Outputs, ProgressReader, Redactor, ReportWriter
+from tpujob.contract import EVENTS
 from tpujob.protocol import Phase, Plan, ReportDocument, limits, paths
 from tpujob.protocol.limits import secret_variables
-from workloads.contract import EVENTS
 
 #: the fields of a state that a report repeats
 REPORTED_FIELDS = AttemptState.__annotations__.keys() & ReportDocument.__annotations__.keys()

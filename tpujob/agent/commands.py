@@ -15,9 +15,9 @@ from tpujob.agent.folders import on_this_host
 from tpujob.agent.processes import Find, attempt_processes, end_all
 from tpujob.agent.runtimes import Runtime
 from tpujob.agent.supervision import Supervision
+from tpujob.contract import OUT, PREFIX, REPLAY, VERDICT
+from tpujob.contract.faults import VARIABLE
 from tpujob.protocol import Phase, Plan
-from workloads.contract import OUT, PREFIX, REPLAY, VERDICT
-from workloads.contract.faults import VARIABLE
 
 STEP_PATIENCE = 3600.0  #: seconds for one command that builds an environment
 

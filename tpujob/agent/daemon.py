@@ -20,9 +20,9 @@ from tpujob.agent.setup import fetch_bundle, steps, unmount_all
 from tpujob.agent.setup.preflight import invalidate
 from tpujob.agent.storage import StorageError
 from tpujob.agent.upload import OUTPUTS_PATIENCE, error_at_end, first_lines, number, pick_lines
+from tpujob.contract import EVENTS, VERDICT, Exit
 from tpujob.protocol import Phase, Plan, VerdictDocument
 from tpujob.protocol.limits import MAX_VERDICT_TEXT
-from workloads.contract import EVENTS, VERDICT, Exit
 
 # Start ---------------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import time
 from typing import Callable, Dict, List, Optional, Set
 
 from tpujob.agent.base import Failure, remove_file
-from workloads.contract import OUT
+from tpujob.contract import OUT
 
 Find = Callable[[], Set[int]]  #: returns the pids of running processes
 

@@ -95,7 +95,8 @@ FOREIGN_COMMANDS = {
     "submit": "create", "scancel": "cancel", "stop": "cancel", "kill": "cancel", "sinfo": "capacity",
     "attach": "logs -f", "tail": "logs -f", "srun": "run", "launch": "create", "scontrol": "queue", "sprio": "queue",
     "sshare": "shares", "hold": "queue hold", "release": "queue release", "requeue": "queue requeue", "rm": "delete",
-    "describe": "show",
+    "describe": "show", "info": "show", "outputs": "show", "history": "events", "jobs": "list", "get": "list",
+    "apply": "create", "exec": "ssh", "cp": "data sync", "config": "use",
 }  # fmt: skip
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
@@ -180,6 +181,8 @@ def run(words: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an old locale cannot show every character
+    if words and words[0] == "help":
+        words = [*words[1:], "--help"]
     try:
         # Typer turns Ctrl-C into 130, and gives back what a command returns
         code = _build_for(words)(args=list(words), prog_name="tpujob", standalone_mode=False)
@@ -195,6 +198,9 @@ def run(words: Sequence[str]) -> int:
         show_error(error, get_screen(), as_json=_wants_json(words))
         return error.exit_code
     except typer.TyperException as error:
+        if isinstance(error, typer.BadParameter):
+            for kind, noun in (("int range", "whole number"), ("float range", "number")):
+                error.message = error.message.replace(f"a valid {kind}", f"a {noun}")
         if command := FOREIGN_COMMANDS.get(words[0] if words else ""):
             text = f"there is no command {words[0]}: use tpujob {command}"
             show_error(BadRequest(text), get_screen(), as_json=_wants_json(words))

@@ -51,6 +51,13 @@ def complete_host(incomplete: str) -> list[tuple[str, str]]:
     return [pair for pair in completions if pair[0].startswith(incomplete)]
 
 
+def complete_state(incomplete: str) -> list[str]:
+    """Return names of states for completion."""
+    from tpujob.domain.model import State
+
+    return [state for state in State if state.startswith(incomplete)]
+
+
 def duration(text: str) -> float:
     """Return the seconds of `45`, `30s`, `1.5h` or `1h30m`. Raises typer.BadParameter."""
     if not re.fullmatch(rf"{_NUMBER}|({_NUMBER}[smhd])+", text):
@@ -78,7 +85,10 @@ JobRefs = Annotated[list[str] | None, JOBS]  #: empty: options choose the jobs, 
 Variables = Annotated[list[str] | None, option("NAME=VALUE", "Variable; repeatable.", "--env")]
 Follow = Annotated[bool, flag("Follow the job until it ends.", "--follow", "-f")]
 Mine = Annotated[bool, flag("Only your jobs.", "--mine", "-m")]
-States = Annotated[list[str] | None, option("STATE", "Filter by state; repeatable.", "--state")]
+States = Annotated[
+    list[str] | None,
+    option("STATE", "Filter by state; repeatable.", "--state", autocompletion=complete_state),
+]
 Watch = Annotated[bool, flag("Update live.", "--watch", "-w")]
 Json = Annotated[bool, flag("Print JSON.", "--json")]
 Yes = Annotated[bool, flag("Do not ask.", "--yes", "-y")]

@@ -78,5 +78,5 @@ def _package() -> Any:
     except ImportError:
         raise TpujobError(
             "packed data needs the package array_record, which is not installed",
-            hint="pip install 'tpujob[pack]' (there is one for Linux and macOS, none for Windows)",
+            hint="python3 -m pip install 'array-record>=0.8' (there is one for Linux and macOS, none for Windows)",
         ) from None

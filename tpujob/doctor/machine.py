@@ -1,6 +1,7 @@
 """The machine that runs the command: its clock, its software, and the needs of the local stack."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -61,21 +62,22 @@ def check_packages(software: Software) -> Finding:
     """Check that the requirements of tpujob are installed, and new enough."""
     if not software.requirements:
         why = "tpujob runs from a folder in which it is not installed"
-        return unknown(NotSeen(why, "pip install -e ."))
-    missing: list[str] = []
-    old: list[str] = []
+        return unknown(NotSeen(why, "python3 -m pip install -e ."))
+    missing: dict[str, str] = {}
+    old: dict[str, str] = {}
     clients: list[str] = []
     for match in filter(None, map(_REQUIREMENT.match, software.requirements)):
         package, least = match.groups()
         version = software.installed.get(package)
         if version is None:
-            missing.append(f"{package} is missing")
+            missing[match[0]] = f"{package} is missing"
         elif _version_numbers(version) < _version_numbers(least):
-            old.append(f"{package} {version} is older than {least}")
+            old[match[0]] = f"{package} {version} is older than {least}"
         elif package.startswith("google-cloud-"):
             clients.append(f"{package} {version}")
     if missing or old:
-        return fail(listed([*missing, *old]), "pip install --upgrade tpujob")
+        wrong = missing | old
+        return fail(listed(list(wrong.values())), f"python3 -m pip install {shlex.join(wrong)}")
     return ok(listed(clients))
 
 

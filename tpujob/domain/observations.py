@@ -206,13 +206,16 @@ class ReasonKind(StrEnum):
     ORDER = "order"  #: other jobs come first
     REQUESTED = "requested"  #: requests of other jobs wait in the cloud's queue
     REFUSED = "refused"  #: the cloud refused as much of its offer recently, or less
-    TOO_BIG = "too_big"  #: it needs more chips than the project's quota has
+    TOO_BIG = "too_big"  #: it needs more chips than the project's quota has, or each owner's limit
     HANDED_ON = "handed_on"  #: it receives the slice of a job whose program has ended
 
 
 _K = ReasonKind
 #: waits for the owner's other jobs, or for a slice that is to be the job's own: not for capacity, and not overtaken
 OWN = (_K.HANDED_ON, _K.GROUP, _K.RUNNING, _K.CHIPS)
+
+
+PER_OWNER = "owner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +227,7 @@ class Reason:
     count: int = 0  #: number of those jobs, or the used part of the limit
     limit: int = 0
     what: str = ""  #: the type, quota pool, person or condition
-    how: str = ""  #: end of the other job of a dependency, or cause of a refusal
+    how: str = ""  #: end of the other job of a dependency, cause of a refusal, or PER_OWNER for a limit of each owner
     until: float | None = None
     since: float | None = None  #: time of the first refusal, or when a limit was learned
 

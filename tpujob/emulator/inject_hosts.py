@@ -2,11 +2,11 @@
 
 from typing import Any, Literal
 
+from tpujob.contract import faults
+from tpujob.contract.faults import VARIABLE
 from tpujob.emulator import inject
 from tpujob.emulator.tpu.records import ApiError, Disturb, Node, NodeState, invalid
 from tpujob.emulator.tpu.world import World
-from workloads.contract import faults
-from workloads.contract.faults import VARIABLE
 
 USUAL_HOST_FAULT = "nan:step=20,device=0"  #: the fault of a bad host by default
 _SLOWEST = 1000  #: times slower: a pause of 50 s at a time
@@ -88,7 +88,7 @@ def break_host(
 
 
 def check_fault(fault: str) -> None:
-    """Raise ApiError, with the reason, for a fault that programs reject. `workloads/contract/` defines the syntax."""
+    """Raise ApiError, with the reason, for a fault that programs reject. `tpujob/contract/` defines the syntax."""
     try:
         faults.parse(fault)
     except ValueError as error:

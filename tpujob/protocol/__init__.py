@@ -1,7 +1,7 @@
 """The formats that backend, agent and emulator share: plan, report, log segments, paths, limits, signatures. Standard
 library only, Python 3.8 and later: this package travels with the agent.
 
-`workloads/contract/` has the formats between agent and program. `domain/host/` writes plans and verifies reports.
+`tpujob/contract/` has the formats between agent and program. `domain/host/` writes plans and verifies reports.
 
 An older backend may have started the agent that a newer backend reads. So keys are added, never renamed, and each side
 ignores keys that it does not know.

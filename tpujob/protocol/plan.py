@@ -82,7 +82,7 @@ class _Needed(TypedDict):
     setup: str | None
     argv: list[str]
     env: dict[str, str]
-    context: dict[str, str | int]  #: fields of `workloads.contract.ProgramContext`
+    context: dict[str, str | int]  #: fields of `tpujob.contract.ProgramContext`
     grace: float  #: seconds between SIGTERM and SIGKILL
     report_every: float  #: seconds between two reports in the bucket while nothing happens
     log_bytes: int  #: most bytes of output that are kept; beyond this the middle is dropped

@@ -111,7 +111,7 @@ class ReportDocument(TypedDict, total=False):
     versions: dict[str, str]  #: installed versions by the names in VERSIONS
     idle: float  #: seconds without a sign of progress, while the program runs
     looks: int  #: the agent's polls in that time
-    # facts that the program reports by the contract of `workloads/contract/`
+    # facts that the program reports by the contract of `tpujob/contract/`
     program_phase: str
     step: Number | None
     steps: Number | None

@@ -162,7 +162,7 @@ _AFTER = {
     ReasonKind.ORDER: "after that",
     ReasonKind.REQUESTED: "when one of those requests is answered",
     ReasonKind.REFUSED: "",
-    ReasonKind.TOO_BIG: "once the project may have so many chips",
+    ReasonKind.TOO_BIG: "once so many chips are allowed",
     ReasonKind.HANDED_ON: "if it does not get that slice",
 }
 

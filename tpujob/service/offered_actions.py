@@ -27,7 +27,7 @@ CHECKPOINTS = AskView(
 )
 NOTHING = "nothing; the job holds no slice"
 
-_OF_ELEMENTS = "the slices of its elements until they are gone"
+_OF_ELEMENTS = "the hourly price of each slice of its elements, until it is gone"
 _LEAVES = "record and logs are kept"
 _ENDED = (State.SUCCEEDED, State.FAILED)
 

@@ -14,11 +14,11 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-import workloads
+import tpujob.contract
 from tpujob.domain.text import many, one_line
 from tpujob.errors import BadSpec
 from tpujob.protocol.bundle import MAX_FILES
-from tpujob.submit import git
+from tpujob.submit import bundled, git
 from tpujob.submit.git import NOWHERE
 from tpujob.submit.secrets_scan import files_with_keys
 
@@ -96,11 +96,14 @@ def pack(folder: Path, *, allow_keys: bool = False) -> Bundle:
 
 @cache
 def workloads_bundle() -> Bundle:
-    """Return the bundled programs, as the package `workloads`, with the lock file of their requirements."""
-    root = Path(next(iter(workloads.__path__)))
-    files = (*root.rglob("*.py"), root / "requirements.lock")
-    paths = sorted(p for p in files if "__pycache__" not in p.parts)
-    return _archive((f"workloads/{p.relative_to(root).as_posix()}", p) for p in paths)
+    """Return the bundled programs as the package `workloads`, with the lock file of their requirements and what they
+    import of tpujob."""
+    package = Path(tpujob.contract.__file__).parents[1]
+    shared = (package / "__init__.py", package / "version.py", *(package / "contract").glob("*.py"))
+    files = {f"tpujob/{p.relative_to(package).as_posix()}": p for p in shared}
+    for path in (*bundled.PROGRAMS.rglob("*.py"), bundled.PROGRAMS / "requirements.lock"):
+        files[path.relative_to(bundled.ROOT).as_posix()] = path
+    return _archive(sorted(files.items()))
 
 
 # Which files ---------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tpujob.config.files import put
 from tpujob.domain.host.plan import options
 from tpujob.domain.spec import JobSpec
 from tpujob.errors import BadRequest, BadSpec, StoreError, TpujobError
-from tpujob.submit import environment
+from tpujob.submit import bundled, environment
 from tpujob.submit.archive import workloads_bundle
 
 Unit = Literal["steps", "tokens", "samples"]
@@ -112,6 +112,8 @@ def check(program: BundledProgram, targets: Sequence[str]) -> list[TargetFinding
     """Compile for each target, with the batch of the job; show progress on standard error. Raise BadSpec for arguments
     or a type that the program refuses, TpujobError for unreadable output."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TPUJOB_")}
+    path = os.pathsep.join(filter(None, (str(bundled.ROOT), environ.get("PYTHONPATH"))))
+    environ |= {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}  # before any `workloads` of the user
     done = subprocess.run(
         [
             *(sys.executable, "-m", f"workloads.{program.workload}", *program.options),

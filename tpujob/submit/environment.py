@@ -3,12 +3,14 @@
 import importlib.util
 import platform
 import re
+import shlex
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 
 from tpujob.errors import BadRequest
 
-_REQUIREMENT = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*).*;.*\bextra == ['\"]([a-z]+)['\"]")
+_REQUIREMENT = re.compile(r"^(([A-Za-z0-9][A-Za-z0-9._-]*)[^;]*);.*\bextra == ['\"]([a-z]+)['\"]")
 
 
 def require_compiler() -> None:
@@ -20,12 +22,9 @@ def require_compiler() -> None:
         )
     lacks = missing_packages("workloads")
     if importlib.util.find_spec("libtpu") is None:
-        lacks.append("libtpu")
+        lacks["libtpu"] = "jax[tpu]"
     if lacks:
-        raise BadRequest(
-            f"the check compiles on this machine, and this Python has no {', '.join(lacks)}",
-            hint="python3 -m pip install 'tpujob[workloads,check]'",
-        )
+        raise lacking("the check compiles on this machine", lacks)
 
 
 def versions() -> str:
@@ -34,14 +33,22 @@ def versions() -> str:
     return " ".join([*(f"{name}={_version(name)}" for name in names), platform.python_version()])
 
 
-def missing_packages(extra: str) -> list[str]:
-    """Return the names of the extra's packages that are not installed."""
+def missing_packages(extra: str) -> dict[str, str]:
+    """Return the requirements of the extra that are not installed, by the name of their package."""
     try:
         stated = metadata.requires("tpujob") or []
     except metadata.PackageNotFoundError:  # tpujob runs from a folder, not installed
-        return []
+        return {}
     matches = (_REQUIREMENT.match(line) for line in stated)
-    return [m[1] for m in matches if m and m[2] == extra and not _version(m[1])]
+    return {m[2]: m[1].strip() for m in matches if m and m[3] == extra and not _version(m[2])}
+
+
+def lacking(purpose: str, packages: Mapping[str, str]) -> BadRequest:
+    """Return the error that names the missing packages, and the command that installs them."""
+    return BadRequest(
+        f"{purpose}, and this Python has no {', '.join(packages)}",
+        hint=f"python3 -m pip install {shlex.join(packages.values())}",
+    )
 
 
 def _version(package: str) -> str:

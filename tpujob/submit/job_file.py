@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shlex
@@ -193,10 +192,10 @@ def _check_arguments(spec: JobSpec, file: Path) -> None:
     """Raise BadSpec for arguments that the bundled program refuses. Skip jobs with `code`: its version may differ."""
     if spec.run.workload is None or spec.code is not None:
         return
-    from workloads.frame import config
+    from tpujob.submit import bundled
 
     name = spec.run.workload
-    module = importlib.import_module(f"workloads.{name}")
+    config, module = bundled.load("frame.config", name)
     tools = getattr(module, "TOOLS", ())
     jobs = [e.spec for e in elements.elements(spec, count=CHECKED)] if spec.is_group else [spec]
     for arguments in map(options, jobs):
@@ -207,7 +206,7 @@ def _check_arguments(spec: JobSpec, file: Path) -> None:
         except config.ConfigError as error:
             raise BadSpec(
                 f"{file}: run.args: {error}",
-                hint=f"`python -m workloads.{name} --help` describes the arguments.",
+                hint=f"In a checkout of tpujob, `python -m workloads.{name} --help` describes the arguments.",
             ) from None
 
 

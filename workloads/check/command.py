@@ -14,10 +14,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
+from tpujob.contract import Exit
 from workloads.check import FLAGS, advice, children, flag_of, report
 from workloads.check.finding import Finding, Order
 from workloads.check.topologies import Target, targets
-from workloads.contract import Exit
 from workloads.frame.config import ConfigError, TrainConfig, least_batch, parse
 
 

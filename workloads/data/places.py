@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from workloads.contract import ProgramContext
+from tpujob.contract import ProgramContext
 from workloads.frame.config import ConfigError
 
 

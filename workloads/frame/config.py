@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, NoReturn, TypeVar, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from workloads.contract import Exit
+from tpujob.contract import Exit
 
 
 class ConfigError(Exception):

@@ -18,8 +18,8 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
+from tpujob.contract import Exit, ProgramContext, Reporter, faults
 from workloads import check
-from workloads.contract import Exit, ProgramContext, Reporter, faults
 from workloads.frame import cache_stats
 from workloads.frame.config import ConfigError, TrainConfig, parse
 from workloads.frame.signals import Watcher
@@ -160,8 +160,8 @@ def _say(error: BaseException, code: Exit, reporter: Reporter | None) -> None:
     summary = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
     if isinstance(error, ModuleNotFoundError):
         summary = (
-            f"the package {error.name} is not installed; all that the bundled programs need: "
-            "python3 -m pip install 'tpujob[workloads]'"
+            f"the package {error.name} is not installed; workloads/requirements.lock has all that the bundled "
+            "programs need"
         )
     elif isinstance(error, ConfigError):
         summary = str(error)

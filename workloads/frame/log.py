@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
 
-from workloads.contract import Reporter
+from tpujob.contract import Reporter
 from workloads.frame.config import TrainConfig
 from workloads.verdicts.blame import StepVerdict
 

@@ -26,8 +26,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
+from tpujob.contract import REPLAY, Exit, ProgramContext, Reporter, faults
 from workloads.checkpoints.saving import Checkpoints
-from workloads.contract import REPLAY, Exit, ProgramContext, Reporter, faults
 from workloads.data.rows import Feed, RowSource
 from workloads.frame import cache_stats
 from workloads.frame.chips import peak

@@ -21,7 +21,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from workloads.contract import Exit
+from tpujob.contract import Exit
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 #: What a shell calls the end of a program by Ctrl-C.

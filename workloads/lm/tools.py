@@ -19,9 +19,9 @@ import numpy as np
 from flax import nnx
 from pydantic import Field
 
+from tpujob.contract import Exit, ProgramContext
 from workloads.checkpoints.saving import Checkpoints
 from workloads.checkpoints.stored import Damaged, StoredCheckpoints
-from workloads.contract import Exit, ProgramContext
 from workloads.data.rows import Feed
 from workloads.data.tokens import open_text
 from workloads.frame.config import ConfigError, parse

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax
 
-from workloads.contract import DONE, Exit, ProgramContext, Reporter
+from tpujob.contract import DONE, Exit, ProgramContext, Reporter
 from workloads.measure import text
 from workloads.numerics import NumericsConfig, checks
 

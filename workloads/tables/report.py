@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from workloads.contract import DONE, Exit, ProgramContext, Reporter
+from tpujob.contract import DONE, Exit, ProgramContext, Reporter
 from workloads.measure import text
 from workloads.measure.samples import Interval, in_turn, interval, ratio
 from workloads.tables import TablesConfig

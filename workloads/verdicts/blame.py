@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.contract import Blame, Exit
+from tpujob.contract import Blame, Exit
 
 #: bool [units, rows of a unit]: what was bad. A unit is a device, or a group of `tensor` that shares rows.
 Bad = NDArray[np.bool_]

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.contract import Fault
+from tpujob.contract import Fault
 from workloads.data.rows import Rows
 from workloads.frame.config import ConfigError
 from workloads.frame.workload import Batch

@@ -129,6 +129,19 @@ def test_a_host_that_cannot_get_uv_says_what_to_do(bare: Host, url: str) -> None
     assert "never" not in bare.bucket.log()
 
 
+def test_a_host_that_does_not_reach_its_package_index_names_the_cure(bare: Host) -> None:
+    env = {"UV_DOWNLOAD_URL": "file:///none", "UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple"}
+    problem = "this host does not reach 127.0.0.1 (Connection refused): a host without an external address needs"
+    report = run(bare, 1, "echo never", env=env, **wanted(bare, "uv"))
+    assert f"UV_DOWNLOAD_URL in run.env; {problem} Cloud NAT (`EGRESS=nat" in report["error"]
+    assert any(line.startswith(f"[tpujob] set-up: {problem}") for line in bare.bucket.log())
+    report = run(bare, 2, "echo never", env=env, setup="[ -e no ] && pip install x; exit 4")
+    assert report["error"].startswith("set-up ended with exit code 4")
+    assert problem in report["error"]
+    report = run(bare, 3, "echo never", env=env, setup="echo no package; exit 4")
+    assert problem not in report["error"], "only an installation asks the index"
+
+
 def test_an_archive_of_uv_with_another_hash_is_refused(bare: Host, tmp_path: Path) -> None:
     """uv runs as the job, with its secrets. Expected is the pinned hash, or the one that the URL names."""
     (tmp_path / uv_archive()).write_bytes(b"something else")

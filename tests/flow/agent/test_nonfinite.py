@@ -9,9 +9,9 @@ import pytest
 from tests.flow.agent.test_watch import LOSS
 from tests.support.agent_host import JOB, Host, until
 from tpujob.agent.upload.progress import ProgressReader
+from tpujob.contract import EVENTS, ProgramContext, Reporter
 from tpujob.domain.host import reports
 from tpujob.protocol import paths
-from workloads.contract import EVENTS, ProgramContext, Reporter
 
 
 def read_events(folder: Path, *events: str) -> ProgressReader:

@@ -13,7 +13,7 @@ from tests.support.agent_host import JOB, Host, until
 from tests.support.bundles import archive
 from tests.support.paths import ROOT
 from tpujob.adapters.ssh.agent_calls import build_archive
-from workloads.contract import ProgramContext
+from tpujob.contract import ProgramContext
 
 
 def test_the_agent_is_one_archive_for_python_3_8() -> None:
@@ -71,7 +71,7 @@ def test_a_program_reads_its_context_its_env_and_its_code(host: Host) -> None:
 
 def test_what_the_program_reports_is_in_the_report_and_its_files_are_kept(host: Host) -> None:
     program = """
-from workloads.contract import ProgramContext, Reporter
+from tpujob.contract import ProgramContext, Reporter
 report = Reporter(ProgramContext.from_env())
 report.event("phase", name="train")
 report.event("resume", step=5)

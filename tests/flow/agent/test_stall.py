@@ -10,7 +10,7 @@ from tests.support.paths import ROOT
 #: keeps to the contract, makes two steps, and waits for ever
 HANGS = """
 import faulthandler, signal, sys, threading
-from workloads.contract import ProgramContext, Reporter
+from tpujob.contract import ProgramContext, Reporter
 faulthandler.register(signal.SIGUSR1)
 report = Reporter(ProgramContext.from_env())
 report.event("phase", name="train")
@@ -104,7 +104,7 @@ def test_output_is_no_progress_where_a_progress_pattern_is_given(host: Host) -> 
 
 SAVES = """
 import signal, sys, threading
-from workloads.contract import ProgramContext, Reporter
+from tpujob.contract import ProgramContext, Reporter
 report = Reporter(ProgramContext.from_env())
 told = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: told.set())

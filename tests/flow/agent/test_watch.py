@@ -9,9 +9,9 @@ import pytest
 from tests.support.agent_host import Host
 from tests.support.paths import ROOT
 from tpujob.agent.patterns import PatternWatch
+from tpujob.contract import REPLAY
 from tpujob.domain.host import reports
 from tpujob.domain.model import Verdict
-from workloads.contract import REPLAY
 
 LOSS = {"nonfinite": r"step (?P<step>\d+) loss[=: ]+nan", "progress": None}
 

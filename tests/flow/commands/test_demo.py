@@ -98,7 +98,7 @@ def test_the_demo_preempts_once(tpujob: Tpujob, api: ScriptedJobs, requests: lis
 
 
 def test_without_jax_the_demo_says_what_to_install_and_starts_nothing(tmp_path: Path) -> None:
-    """Simulate `pip install tpujob` without extras: its metadata names packages that are not installed."""
+    """Simulate an installation without extras: its metadata names packages that are not installed."""
     stated = tmp_path / "tpujob-1.dist-info" / "METADATA"
     stated.parent.mkdir()
     stated.write_text(
@@ -111,7 +111,7 @@ def test_without_jax_the_demo_says_what_to_install_and_starts_nothing(tmp_path: 
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
     assert "this Python has no jaxx\n" in done.stderr
-    assert "pip install 'tpujob[workloads]'" in done.stderr
+    assert "python3 -m pip install 'jaxx>=0.10'\n" in done.stderr
     assert not list(tmp_path.glob("new/**/*.json")), "it started something"
 
 

@@ -172,7 +172,7 @@ def test_a_viewer_finds_no_button(site: Site, open_tab: OpenTab) -> None:
     (job,) = site.store_jobs([lab.job_in(State.RUNNING)])
     page = open_tab(f"/jobs/{job.id}", scripts=False, name="eve", allowed=["403"])
     expect(page.locator(".act")).to_have_count(0)
-    expect(page.locator(".refused")).to_contain_text("needs the role")
+    expect(page.locator(".refused")).to_contain_text("tpujob cancel needs the role")
     page.goto(f"/jobs/{job.id}/delete")
     expect(page.get_by_role("heading", name="That is not allowed")).to_be_visible()
 

@@ -7,6 +7,7 @@ from tests.flow.page import lab
 from tests.flow.page.conftest import NARROW, OpenTab, Site
 from tests.flow.page.story import axe
 from tests.support.stage import SPEC
+from tpujob.domain.model import State
 
 NAMED = {"x-test-name": "ada"}
 
@@ -64,6 +65,13 @@ def test_capacity_looks_for_what_is_left_over_only_when_asked(site: Site) -> Non
     for query, shown in (("", None), ("?leaks=1", [])):
         left_over = httpx.get(f"{site.url}/capacity.json{query}", headers=NAMED).json()["left_over"]
         assert (left_over and left_over["deleted"]) == shown
+
+
+def test_a_long_name_leaves_room_for_what_it_has_spent(site: Site, open_tab: OpenTab) -> None:
+    site.store_jobs([lab.job_in(State.SUCCEEDED, user="n" * 200)])
+    page = open_tab("/spend?by=user", scripts=False)
+    expect(page.locator("#rows td").last).to_be_in_viewport(ratio=1)
+    expect(page.locator("#rows .person")).to_have_attribute("title", "n" * 200)
 
 
 def test_spend_by_user_leads_to_the_jobs_of_one(site: Site, open_tab: OpenTab) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.support.stage import SPEC, Stage
 from tpujob.adapters.this_machine import emulated_quotas
 from tpujob.domain.capacity.circuits import RAISED
-from tpujob.domain.capacity.settings import QueueSettings
+from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.model import Cause, State
 from tpujob.domain.observations import SliceState
 from tpujob.errors import BadSpec
@@ -202,6 +202,29 @@ def test_chips_that_come_free_are_requested_at_once(stage: Stage) -> None:
     assert stage.clock.now() - before < 30
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        QueueSettings(limits=OwnerLimits(chips=16)),
+        QueueSettings(by_type={"v4-64": OwnerLimits(chips=16)}),
+    ],
+)
+def test_a_slice_larger_than_the_limit_of_each_owner_is_refused_at_submission(
+    stage: Stage, settings: QueueSettings
+) -> None:
+    waiting = of_size(stage, "v4-64", start="held")
+    stage.reconciler.queue.settings = settings
+    text = "it needs 32 chips of v4-64, and the limit of each owner is 16"
+    with pytest.raises(BadSpec, match=text) as refused:
+        of_size(stage, "v4-64")
+    assert refused.value.hint == "`queue` of the context has the limits. Name a smaller type."
+    stage.running(of_size(stage, "v4-32"))
+    stage.api.release(waiting)
+    turn(stage, waiting, seconds=20)
+    assert stage.api.get(waiting)["why"].endswith(text)
+    assert not stage.job(waiting).slices
+
+
 def test_a_slice_larger_than_the_quota_in_the_settings_is_refused_at_submission(
     stage: Stage,
 ) -> None:
@@ -221,5 +244,5 @@ def test_a_slice_larger_than_the_quota_in_the_settings_is_refused_at_submission(
     turn(stage, huge, seconds=20)
     waits = stage.api.get(huge)
     assert waits["why"].endswith("and the settings of the queue give the project 24")
-    assert waits["next"]["text"] == "it requests a slice once the project may have so many chips"
+    assert waits["next"]["text"] == "it requests a slice once so many chips are allowed"
     assert not stage.job(huge).slices

@@ -95,6 +95,40 @@ def test_a_killed_agent_is_replaced_before_the_end_of_its_peer_is_judged(stage: 
     assert (attempt.cause, attempt.host) == (Cause.CRASH, 1)
 
 
+def in_set_up(stage: Stage) -> str:
+    """Start a job of which the hosts are preparing."""
+    job_id = stage.create(recovery={"failures": 0})
+    stage.faults.broken.add("start")
+    job = stage.until(job_id, State.PREPARING)
+    stage.faults.broken.clear()
+    for machine in stage.cloud.machines.values():
+        machine.programs = dict.fromkeys(range(2), 1)
+    stage.bucket.pens[job.workdir, 1] = stage.hosts.key(keys.of_attempt(job))
+    stage.reports(job_id, phase="setup")
+    return job_id
+
+
+def test_an_agent_that_is_killed_in_set_up_is_replaced(stage: Stage) -> None:
+    job_id = in_set_up(stage)
+    stage.hosts.without_agent = frozenset({0})
+    until = stage.clock.now() + 300
+    while stage.clock.now() < until:
+        stage.report(job_id, 1, phase="setup")
+        stage.step(job_id)
+    assert stage.hosts.taken_over == [(1, 0)]
+    assert not over(stage.job(job_id))
+
+
+def test_the_end_of_another_host_in_set_up_waits_for_a_killed_agent(stage: Stage) -> None:
+    job_id = in_set_up(stage)
+    stage.hosts.without_agent = frozenset({0})
+    stage.clock.sleep(200)
+    ends(stage, job_id, 1, "ValueError: no such optimizer", code=78)
+    attempt, _ = first_end(stage, job_id)
+    assert stage.hosts.taken_over == [(1, 0)]
+    assert (attempt.cause, attempt.host) == (Cause.BAD_SPEC, 1)
+
+
 def test_an_echo_on_every_host_leaves_the_cloud_time_to_report_the_loss(stage: Stage) -> None:
     job_id = stage.started(recovery={"failures": 0})
     for host in (0, 1):

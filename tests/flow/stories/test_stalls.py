@@ -1,5 +1,7 @@
 """Hangs and lost contact, over the whole backend with its clock turned by hand."""
 
+from itertools import pairwise
+
 from tests.support.stage import Stage
 from tpujob.domain.model import Cause, Job, State
 
@@ -128,6 +130,14 @@ def test_a_dead_host_is_given_up_by_backends_that_live_for_one_tick(stage: Stage
     assert ended.attempts[0].cause == "LOST_CONTACT"
     stored = [e for e in stage.kinds(job_id) if e == "watched"]
     assert 2 <= len(stored) <= 8 < 60 * 8 / 10, "as often as ticks come"
+    events = stage.api.events(job_id)
+    shown = [e for e in events if e["kind"] == "watched"]
+    assert len(shown) < len(stored), "a watch that only renews the one before it is not shown"
+    assert all(before["text"] != after["text"] for before, after in pairwise(shown))
+    assert all(
+        stage.api.events(job_id, after=event["seq"]) == events[number:]
+        for number, event in enumerate(events, 1)
+    ), "wherever one begins to read"
     assert before < ended.version
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.support.paths import ROOT
-from workloads.contract import Exit
+from tpujob.contract import Exit
 
 
 def _mlp(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.workload_rig import Host, Job
-from workloads.contract import Exit
+from tpujob.contract import Exit
 from workloads.data import bundled
 from workloads.data.rows import Order
 

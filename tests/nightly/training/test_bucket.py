@@ -10,11 +10,11 @@ from urllib.parse import quote
 import pytest
 
 from tests.support.workload_rig import Job
+from tpujob.contract import Exit
 from tpujob.emulator.http_messages import Request, Response
 from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.storage.bucket_api import BucketApi
 from tpujob.emulator.storage.json_api import JsonApi
-from workloads.contract import Exit
 
 LONG = ("--hidden=64,32", "--batch=64", "--steps=100000", "--checkpoint-every=40", "--keep=3")
 

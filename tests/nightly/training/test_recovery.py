@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.warm import Warm
 from tests.support.workload_rig import Host, Job
-from workloads.contract import Exit
+from tpujob.contract import Exit
 
 #: Small layers, so that the many short runs below are about recovery and not about training.
 SMALL = ("--hidden=64,32", "--batch=16", "--keep=2", "--log-every=1000")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workloads.contract import ProgramContext, Reporter
+from tpujob.contract import ProgramContext, Reporter
 
 LINE = "going on, though not all is reported: "
 
@@ -41,7 +41,7 @@ def test_a_line_that_fits_in_part_spoils_no_other(tmp_path: Path) -> None:
     """A limit on the size of files cuts a write off where it is reached, as the end of a disk does."""
     program = """
 import resource, sys
-from workloads.contract import ProgramContext, Reporter
+from tpujob.contract import ProgramContext, Reporter
 reporter = Reporter(ProgramContext(out=sys.argv[1]))
 limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))

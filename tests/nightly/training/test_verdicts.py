@@ -19,7 +19,7 @@ import optax
 import pytest
 from flax import nnx
 
-from workloads.contract import faults
+from tpujob.contract import faults
 from workloads.data.rows import Dataset, Rows
 from workloads.frame.config import ConfigError, TrainConfig
 from workloads.frame.mesh import mesh_of

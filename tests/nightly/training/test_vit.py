@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from tests.support.workload_rig import Job
-from workloads.contract import Exit
+from tpujob.contract import Exit
 from workloads.frame.config import parse
 from workloads.frame.mesh import mesh_of
 from workloads.frame.program import Program

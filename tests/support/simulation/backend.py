@@ -16,6 +16,7 @@ from tpujob.engine.notifier import Sender
 from tpujob.engine.orphans import Orphans, Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import TpujobError
+from tpujob.lib.wall_time import WallTime
 from tpujob.ports import Ports
 from tpujob.service.admin import Admin
 from tpujob.service.host_reach import HostReach
@@ -33,14 +34,24 @@ PATIENT = 180.0  #: seconds, at most, between two looks at a job that goes well
 
 
 class SimClock:
+    """The product's clock on a machine that was booted an hour before the process began."""
+
     def __init__(self, sim: Sim, process: Process) -> None:
         self.sim, self.process = sim, process
+        self.begin()
 
-    def now(self) -> float:
+    def begin(self) -> None:
+        """Take the machine's clock as it is now for right."""
+        self._wall_time = WallTime(self._wall, self.steady)
+
+    def _wall(self) -> float:
         return self.sim.now + self.process.skew + self.process.wrong
 
+    def now(self) -> float:
+        return self._wall_time.now()
+
     def steady(self) -> float:
-        return self.sim.now - self.process.began
+        return self.sim.now - self.process.began + 3600.0
 
     def sleep(self, seconds: float) -> None:
         self.sim.sleep(seconds)

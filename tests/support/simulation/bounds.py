@@ -128,7 +128,7 @@ class Bounds:
         with_slice = job.state in WITH_SLICE or bool(job.condemned)
         if self._age("L3", job.id, with_slice, UNATTENDED):
             self.broken("L3", job.id, f"no backend looked at it for {UNATTENDED:.0f} s")
-        right = [b.process.name for b in self.play.backends if not b.process.wrong]
+        right = [b.process.name for b in self.play.backends if abs(b.process.skew) < SETTLED]
         until = max((self.queue.retried_at(name, job.id) for name in right), default=0.0)
         if self._age("L4", job.id, until > now + MAX_DELAY, UNATTENDED):
             self.broken("L4", job.id, f"its next request is put off by {until - now:.0f} s")

@@ -37,6 +37,7 @@ from tpujob.engine.orphans import Orphans, Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.engine.slice_cache import SliceCache
 from tpujob.errors import Transient
+from tpujob.lib import wall_time
 from tpujob.ports import Owned
 
 BUGS["gone_at_first_sight"] = value_bug(
@@ -316,6 +317,11 @@ def holds_are_for_ever() -> Patch:
         return real(replace(job, hold_until=now + job.spec.hold), seen, now)
 
     return replaced(holding, "decide", decide)
+
+
+@bug("preempted, and suspended while a clock is set", "I13")
+def a_clock_that_is_set_is_followed_at_once() -> Patch:
+    return mock.patch.object(wall_time, "LASTS", 0.0)
 
 
 @bug("stockout while a clock is ahead", "L4")

@@ -48,7 +48,7 @@ def checkpoints_before_a_bad_step_are_forgotten() -> Patch:
     return everywhere(common_checkpoint, lambda real, reports, before=None: real(reports))
 
 
-@bug("an agent dies before the start is reported", "I17")
+@bug("a host is cut off before the start is reported", "I17")
 def a_program_that_ends_early_has_not_run() -> Patch:
     return everywhere(ran_since, lambda real, job, reports, now: None)
 

@@ -167,25 +167,28 @@ class Play:
             process = random.choice(self.backends).process
             wrong = random.choice((-1, 1)) * random.choice((120.0, 600.0, 3600.0))
             self.effects.counts.faults += 1
-            self.set_wrong(process, wrong, random.uniform(60, 1200))
+            self.set_clock(process, wrong, random.uniform(60, 1200))
             self._jump(random)
 
         self.effects.some_time(random, self.world.rate("clock_jump"), jump)
 
-    def set_wrong(self, process: Process, wrong: float, lasts: float) -> None:
-        """Set the clock of a backend wrong for that long."""
+    def set_clock(self, process: Process, wrong: float, lasts: float) -> None:
+        """Set the clock of a backend's machine wrong for that long."""
         self.sim.note(f"the clock of {process.name} is wrong by {wrong:.0f} s for {lasts:.0f} s")
-        self.monitor.jumped += abs(wrong)
-        self.monitor.budgets.blind += abs(wrong)
-        views = self.monitor.views
-        views.clocks_wrong_until = max(views.clocks_wrong_until, self.sim.now + lasts)
 
         def turn(by: float) -> None:
             process.wrong += by
-            self.monitor.offers.clock_set(self.sim.now + abs(wrong))
 
         turn(wrong)
         self.sim.after(lasts, lambda: turn(-wrong))
+
+    def begin_ahead(self, backend: Backend, ahead: float, lasts: float) -> None:
+        """Let the clock of a backend's machine be ahead from its boot on, until another backend replaces it."""
+        backend.process.skew = ahead
+        backend.clock.begin()
+        self.monitor.ahead = ahead
+        self.monitor.offers.clock_set(self.sim.now + ahead)
+        self.sim.after(lasts, lambda: self.end(backend.process, 1.0))
 
     def _damage(self, random: Random) -> None:
         """Make the record of a job unreadable for some minutes, again and again."""

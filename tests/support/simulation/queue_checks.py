@@ -210,8 +210,7 @@ class QueueChecks:
         process = self.sim.me.process
         if job.held_by:
             self.broken("Q2", job.id, f"is held by {job.held_by}, and {event.text}")
-        ahead = max(0.0, process.wrong) if process else 0.0
-        if job.spec.not_before is not None and self.sim.now + ahead < job.spec.not_before - 5:
+        if job.spec.not_before is not None and self.sim.now < job.spec.not_before - 5:
             self.broken("Q2", job.id, f"{event.text}, before its time")
         for other, on, state in () if job.slices else rules.met_edges(self.entry(job), self):
             if state is not Met.YES and self._age(other) > KNOWN:

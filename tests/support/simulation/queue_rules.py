@@ -264,14 +264,17 @@ class _Walk:
         return [c for c in every if c.pool in slice.circuits and c.chips <= slice.chips]
 
     def _exceeded(self, job: QueueEntry, slice: Wanted) -> list[int]:
-        """Return the quotas, in chips, that are known and smaller than the slice."""
-        quota = self.planned.settings.quota.get(slice.pool)
+        """Return the quotas and limits of each owner, in chips, that are known and smaller than the slice."""
+        settings = self.planned.settings
+        quota = settings.quota.get(slice.pool)
+        of_owner = [settings.limits, settings.by_type.get(slice.type)]
         named = [
             c.limit
             for c in self._circuits(slice)
             if c.limit is not None and c.until > self.planned.now and job.acted_at <= c.opened_at
         ]
-        return [limit for limit in (quota, *named) if limit is not None and limit < slice.chips]
+        limits = [quota, *named, *(owner.chips for owner in of_owner if owner)]
+        return [limit for limit in limits if limit is not None and limit < slice.chips]
 
     def _holds(self, job: QueueEntry, slice: Wanted, reason: Reason) -> bool:
         """Return whether the reason is true: without it, the job could request its first choice, or has another."""

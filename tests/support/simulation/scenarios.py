@@ -235,6 +235,12 @@ def _suspended_late(play: Play, machine: Machine) -> None:
     machine.shown_at, machine.suspended_at = play.sim.now, play.sim.now + 300
 
 
+def _suspended_while_a_clock_is_set(play: Play, machine: Machine) -> None:
+    """Set the clock of the backend an hour ahead, soon after the cloud began to suspend the slice."""
+    _suspended_late(play, machine)
+    play.sim.after(60, lambda: play.set_clock(play.backends[0].process, 3600.0, 600.0))
+
+
 def _never_suspended(play: Play, machine: Machine) -> None:
     _preempted(play, machine)
     machine.shown_at, machine.suspended_at = play.sim.now, math.inf
@@ -268,9 +274,9 @@ def _short_lives(play: Play, machine: Machine) -> None:
 
 
 def _refused_ahead(play: Play) -> None:
-    """Let no zone have capacity for some minutes, and the clock be two hours ahead for the first of them."""
+    """Let no zone have capacity for some minutes, and the clock of the first backend be two hours ahead."""
     play.world.scarce |= dict.fromkeys(ZONES, play.sim.now + 600)
-    play.set_wrong(play.backends[0].process, 7200.0, 120.0)
+    play.begin_ahead(play.backends[0], 7200.0, 120.0)
 
 
 def _no_backend_and_no_reports(play: Play, machine: Machine) -> None:
@@ -283,6 +289,12 @@ def _no_backend_and_no_reports(play: Play, machine: Machine) -> None:
 def _refused(play: Play, machine: Machine) -> None:
     """Refuse the writes of its hosts for twenty minutes, while the bucket answers the backend."""
     machine.blocked.append((play.sim.now, play.sim.now + 1200))
+
+
+def _cut_off_early(play: Play, machine: Machine) -> None:
+    """Let the second host neither report nor answer over SSH, while its program runs."""
+    _agent_killed(play, machine)
+    machine.down[1] = math.inf
 
 
 def _unreachable(play: Play, machine: Machine) -> None:
@@ -546,6 +558,10 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("preempted while it is prepared", at(_S.PREPARING, _preempted)),
         Scenario("preempted before it is ready", at(_S.PROVISIONING, _preempted)),
         Scenario("preempted, and suspended late", running(_suspended_late)),
+        Scenario(
+            "preempted, and suspended while a clock is set",
+            running(_suspended_while_a_clock_is_set),
+        ),
         Scenario("preempted, and never suspended", running(_never_suspended)),
         Scenario("dead, and called ready", running(_dead_ready)),
         Scenario(
@@ -562,6 +578,10 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario("a host never answers", at(_S.PROVISIONING, _never_answers)),
         Scenario("an agent dies before the start is reported", at(_S.PREPARING, _agent_killed, then=20.0)),
+        Scenario(
+            "a host is cut off before the start is reported",
+            at(_S.PREPARING, _cut_off_early, then=20.0)
+        ),
         Scenario("its second host dies", running(_dies_for_ever)),
         Scenario(
             "its second host dies, under short-lived backends",

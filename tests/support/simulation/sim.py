@@ -43,7 +43,7 @@ class Process:
 
     name: str
     skew: float = 0.0  #: its clock, beside the true one
-    wrong: float = 0.0  #: by what the clock is set wrong, beside that
+    wrong: float = 0.0  #: by what the clock is set wrong for some minutes, beside that
     alive: bool = True
     paused_until: float = 0.0
     began: float = 0.0  #: the zero of its steady clock

@@ -10,7 +10,9 @@ from tests.support.commands import Tpujob
 from tests.support.scripted import ScriptedJobs, job_view
 from tpujob.cli import output
 from tpujob.cli.app import COMMANDS, FOREIGN_COMMANDS
-from tpujob.cli.options import duration
+from tpujob.cli.options import complete_state, duration
+from tpujob.domain.model import State
+from tpujob.errors import NotFound
 
 
 def test_a_word_of_another_tool_names_the_command_in_one_line(tpujob: Tpujob) -> None:
@@ -19,6 +21,30 @@ def test_a_word_of_another_tool_names_the_command_in_one_line(tpujob: Tpujob) ->
         assert error == f"tpujob: there is no command {word}: use tpujob {command}\n"
         assert command.split()[0] in COMMANDS
         assert word not in COMMANDS
+
+
+def test_help_is_the_option_as_a_word(tpujob: Tpujob) -> None:
+    assert tpujob("help", "create").out == tpujob("create", "--help").out
+    assert tpujob("help").out == tpujob("--help").out
+
+
+def test_what_is_no_number_is_refused_in_plain_words(tpujob: Tpujob) -> None:
+    assert "'ten' is not a whole number." in tpujob("logs", "1", "--tail", "ten", code=2).err
+    estimate = ("cost", "estimate", "job.yaml", "--hours", "ten")
+    assert "'ten' is not a number." in tpujob(*estimate, code=2).err
+
+
+def test_a_mistyped_verb_of_the_queue_is_answered_with_the_verbs(
+    tpujob: Tpujob, api: ScriptedJobs
+) -> None:
+    api.raises = NotFound("no job of yours is called 'topp'")
+    hint = "The first word can be top, hold, release, requeue; all others name jobs."
+    assert hint in tpujob("queue", "topp", "1", code=3).err
+
+
+def test_states_are_completed() -> None:
+    assert complete_state("re") == ["releasing"]
+    assert len(complete_state("")) == len(State)
 
 
 def test_a_time_is_a_number_of_seconds_or_has_units() -> None:

@@ -511,6 +511,8 @@ def test_serve_checks_members_and_folder_before_it_stops_the_backend(
 ) -> None:
     monkeypatch.setattr("tpujob.wiring.client.make_way", lambda _: pytest.fail("it was stopped"))
     words = ("serve", "--socket", str(tmp_path / "shared" / "a" / "s"))
+    missing = ("--context", "nosuch", "--members", "/nowhere/members")
+    assert "there is no context 'nosuch'" in tpujob("serve", *missing, code=3).err
     members = ("--members", "/nowhere/members")
     assert "/nowhere/members: there is no such file" in tpujob(*words, *members, code=65).err
     assert "tpujob: cannot make the folder" in tpujob(*words, code=2).err

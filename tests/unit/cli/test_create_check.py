@@ -177,7 +177,7 @@ def test_a_python_without_the_compiler_says_what_to_install(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     error = tpujob("create", str(file), "--check", code=2).err
     assert "this Python has no libtpu" in error
-    assert "python3 -m pip install 'tpujob[workloads,check]'" in error
+    assert "python3 -m pip install 'jax[tpu]'" in error
     assert rooflines(jobspec.load(file.read_text(), "mlp.yaml"), ["v4-8"], "steps", tmp_path) == {}
     error = tpujob("create", str(job_file), "--check", code=2).err
     assert "only the bundled programs can be compiled" in error

@@ -6,9 +6,9 @@ import pytest
 
 from tests.support.generated_docs import DOCS, PAGES, current
 from tpujob.cli.errors import EXIT_CODES
+from tpujob.contract.exits import Exit
 from tpujob.domain.failures.starts import UNUSABLE
 from tpujob.domain.model import Cause
-from workloads.contract.exits import Exit
 
 TROUBLESHOOTING = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
 #: of programs that a signal has ended: SIGABRT, SIGKILL, SIGTERM

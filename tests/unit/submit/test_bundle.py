@@ -255,6 +255,6 @@ def test_pipes_are_skipped_and_what_cannot_be_read_is_named(tmp_path: Path) -> N
 def test_the_bundled_workloads_are_packed_once_as_their_package() -> None:
     packed = workloads_bundle()
     assert packed is workloads_bundle()
-    assert {"workloads/__init__.py", "workloads/contract/context.py"} <= set(packed.files)
+    assert {"workloads/__init__.py", "tpujob/contract/context.py"} <= set(packed.files)
     others = [name for name in packed.files if not name.endswith(".py")]
     assert others == [environment.LOCK]

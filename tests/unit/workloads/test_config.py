@@ -3,7 +3,7 @@
 import pytest
 from pydantic import Field
 
-from workloads.contract import Exit
+from tpujob.contract import Exit
 from workloads.frame.config import TrainConfig, parse
 from workloads.mlp import MlpConfig
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from workloads.contract import Fault
-from workloads.contract.faults import parse
+from tpujob.contract import Fault
+from tpujob.contract.faults import parse
 
 
 @pytest.mark.parametrize(

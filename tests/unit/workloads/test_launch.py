@@ -10,7 +10,7 @@ import jax
 import pytest
 
 from tests.support.paths import ROOT
-from workloads.contract import Exit, ProgramContext
+from tpujob.contract import Exit, ProgramContext
 from workloads.frame import launch
 from workloads.frame.config import ConfigError
 from workloads.frame.launch import code_of
@@ -90,6 +90,5 @@ runpy.run_module("workloads.mlp", run_name="__main__")
 """
     done = _python(text, tmp_path, code=Exit.CONFIG)
     assert done.stderr == (
-        "the package jax is not installed; all that the bundled programs need: "
-        "python3 -m pip install 'tpujob[workloads]'\n"
+        "the package jax is not installed; workloads/requirements.lock has all that the bundled programs need\n"
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from workloads.contract import ProgramContext, Reporter
+from tpujob.contract import ProgramContext, Reporter
 from workloads.frame.config import TrainConfig
 from workloads.frame.log import ProgressLog
 from workloads.frame.loop import SaveTimes

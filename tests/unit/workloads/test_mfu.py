@@ -12,8 +12,8 @@ import yaml
 from flax import nnx
 
 from tests.support.paths import ROOT
+from tpujob.contract import ProgramContext, Reporter
 from workloads.check import jaxpr
-from workloads.contract import ProgramContext, Reporter
 from workloads.frame.chips import peak
 from workloads.frame.config import TrainConfig
 from workloads.frame.log import ProgressLog

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.program_events import events_of
-from workloads.contract import Exit
+from tpujob.contract import Exit
 from workloads.frame.launch import code_of
 from workloads.numerics import NumericsConfig, checks, report
 

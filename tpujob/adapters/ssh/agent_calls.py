@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tpujob.agent
+import tpujob.contract
 import tpujob.protocol
-import workloads.contract
 from tpujob.adapters.calling import Deadline
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Cause
@@ -226,7 +226,7 @@ def _lines(stream: Iterator[bytes]) -> Iterator[bytes]:
 
 
 #: the packages in the archive, which import the standard library only
-PACKAGES = (tpujob.agent, tpujob.protocol, workloads.contract)
+PACKAGES = (tpujob.agent, tpujob.protocol, tpujob.contract)
 _MAIN = """import sys
 
 if sys.version_info < (3, 8):

@@ -8,7 +8,7 @@ import os
 import platform
 import re
 import shutil
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import Failure
@@ -17,6 +17,7 @@ from tpujob.agent.folders import CACHES
 from tpujob.agent.processes import output_of
 from tpujob.agent.runtimes import BuiltEnvironment
 from tpujob.agent.setup.bundles import lay_out
+from tpujob.agent.setup.package_index import IndexProbe
 from tpujob.agent.setup.uv import get_uv, tool_variables
 from tpujob.protocol import EnvironmentOrder
 
@@ -60,7 +61,11 @@ class Installer:
         return self._install_with_uv(built, source, hashed)
 
     def _install_with_uv(self, built: BuiltEnvironment, source: str, hashed: bool) -> None:
-        uv = get_uv(self._attempt)
+        probe = IndexProbe(self._attempt)
+        try:
+            uv = get_uv(self._attempt)
+        except Failure as error:
+            raise Failure("%s%s" % (error, probe.problem())) from error
         variables = {
             "UV_CACHE_DIR": os.path.join(CACHES, "uv"),
             # a Python that uv installs must be in the environment's archive
@@ -74,13 +79,13 @@ class Installer:
         python = self._version if self._kind == "uv" and self._version else self._host_python()
         # ignores projects in the folders above; with pip where set-up may call it
         options = ["--no-project", "--python", python, *(["--seed"] if self._kind == "pip" else [])]
-        self._run([uv, "venv", built.prefix, *options], source, **variables)
+        self._run([uv, "venv", built.prefix, *options], source, probe, **variables)
         if not hashed:
             note = self._attempt.log.note
             note("environment: %s has no hashes: another build may get others" % self._file)
         options = ["--python", os.path.join(built.prefix, "bin", "python")]
         options += ["--require-hashes"] if hashed else []
-        self._run([uv, "pip", "install", *options, "-r", self._file], source, **variables)
+        self._run([uv, "pip", "install", *options, "-r", self._file], source, probe, **variables)
 
     def _install_with_conda(self, built: BuiltEnvironment, source: str) -> None:
         tool = next(filter(shutil.which, CONDA), "")
@@ -90,14 +95,16 @@ class Installer:
                 "install micromamba, or write `env: {uv: requirements.txt}` instead"
             )
         argv = [tool, *CONDA[tool], "-p", built.prefix, "-f", self._file]
-        self._run(argv, source, CONDA_ALWAYS_YES="true")
+        self._run(argv, source, None, CONDA_ALWAYS_YES="true")
 
-    def _run(self, argv: List[str], cwd: str, **variables: str) -> None:
+    def _run(
+        self, argv: List[str], cwd: str, probe: Optional[IndexProbe], **variables: str
+    ) -> None:
         variables = {**tool_variables(self._attempt.plan), **variables}
         code = run_on_host(self._attempt, argv, cwd, variables)
         if code != 0:
             shown = " ".join(os.path.basename(word) if "/" in word else word for word in argv[:4])
-            reason = self._attempt.log.reason(b"[env] ")
+            reason = self._attempt.log.reason(b"[env] ") + (probe.problem() if probe else "")
             text = "the environment cannot be made: `%s ...` ended with exit code %d%s"
             raise Failure(text % (shown, code, reason))
 

@@ -21,9 +21,9 @@ from tpujob.agent.folders import PREFLIGHT, ROOT
 from tpujob.agent.processes import command_of, device_files, free_devices, holders, holders_as_root
 from tpujob.agent.setup.meeting import Meetings, closed_port_failure, find_closed_port
 from tpujob.agent.storage import StorageError, retry
+from tpujob.contract import faults
 from tpujob.protocol import VERSIONS, Plan, PreflightOrder, VerdictDocument, paths
 from tpujob.protocol.limits import MAX_VERDICT_TEXT
-from workloads.contract import faults
 
 ROOM, ROOM_SHARE = 2 * 1024**3, 0.05  #: bytes, and share of the disk, that must be free
 SKEW_WARNS, SKEW_FAILS = 60.0, 600.0  #: seconds between this host's clock and the storage's

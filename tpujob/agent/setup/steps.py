@@ -27,6 +27,7 @@ from tpujob.agent.setup.bundles import lay_out
 from tpujob.agent.setup.containers import Container, remove_containers
 from tpujob.agent.setup.environments import make_environment
 from tpujob.agent.setup.mounts import folder_of, mount_all, unmount_all
+from tpujob.agent.setup.package_index import IndexProbe
 from tpujob.agent.setup.preflight import BadDevice, Preflight
 from tpujob.agent.setup.staging import Staging
 from tpujob.agent.storage import StorageError
@@ -40,8 +41,8 @@ from tpujob.agent.upload import (
     UnsignedOutputs,
     cache_name,
 )
+from tpujob.contract import EVENTS
 from tpujob.protocol import Phase, paths
-from workloads.contract import EVENTS
 
 
 def check_machine(attempt: HostAttempt) -> None:
@@ -138,16 +139,19 @@ def prepare_folder(attempt: HostAttempt, bundles: List[str]) -> None:
     attempt.set_phase(Phase.SETUP)
     if may_install(setup):
         attempt.run_aside(lambda: wait_for_package_locks(note))
+    probe = IndexProbe(attempt) if _INSTALLS_PYTHON.search(setup) else None
     argv = ["bash", "-e", "-o", "pipefail", "-c", NAME_FAILED + setup]
     code = run_before_program(attempt, argv, b"[setup] ", float("inf"), attempt.secrets)
     if code != 0:
-        reason = attempt.log.reason(b"[setup] ")
+        reason = attempt.log.reason(b"[setup] ") + (probe.problem() if probe else "")
         raise Failure(
             "set-up ended with exit code %d%s%s" % (code, _failed_command(attempt), reason)
         )
     write_json(done, {"attempt": attempt.plan["attempt"]})
 
 
+#: what asks the package index
+_INSTALLS_PYTHON = re.compile(r"\bpip3? install|\buv (?:pip|sync|add|run|tool)\b|\buvx\b")
 #: in front of set-up, on its first line: writes the command that failed to FAILED_COMMAND
 NAME_FAILED = (
     """trap '[ $? = 0 ] || printf %s "$BASH_COMMAND" > "$TPUJOB_OUT/setup-failed"' EXIT; """

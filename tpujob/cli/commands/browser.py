@@ -121,7 +121,7 @@ def _forward(settings: Settings, path: str, *, browser: bool, code: bool) -> int
     """Forward requests for the page until Ctrl-C, and return the proxy's exit code."""
     from tpujob.config.settings import for_processes
 
-    args = [sys.executable, "-m", "tpujob.web.proxy", "--context", settings.context]
+    args = [sys.executable, "-P", "-m", "tpujob.web.proxy", "--context", settings.context]
     args += ["--code"] if code else []
     pipe = subprocess.PIPE
     with subprocess.Popen(args, stdin=pipe, stdout=pipe, text=True, env=for_processes()) as child:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tpujob.cli.backend import connect, current_settings, page_of, retrying_client, running
@@ -39,10 +38,7 @@ def demo(
         )
     # hosts on this machine run the program with this Python's packages
     if missing := environment.missing_packages("workloads"):
-        raise BadRequest(
-            f"the demo trains on this machine, and this Python has no {', '.join(missing)}",
-            hint="python3 -m pip install 'tpujob[workloads]'",
-        )
+        raise environment.lacking("the demo trains on this machine", missing)
     was_running = running() is not None
     job, plan = _submit()
     code = _watch(job, plan, preempt)
@@ -64,8 +60,10 @@ def _submit() -> tuple[JobView, PlanView]:
 
     from tpujob.config import files
     from tpujob.domain.spec import jobspec
+    from tpujob.submit import bundled
 
-    spec = jobspec.dump(jobspec.load(files.read(quickstart()), "the demo"))
+    text = files.read(bundled.CONFIGS / "quickstart.yaml")
+    spec = jobspec.dump(jobspec.load(text, "the demo"))
     api = connect()
     job = api.create(spec, idempotency_key=secrets.token_hex(12))
     return job, api.plan(spec)
@@ -122,16 +120,6 @@ def time_to_preempt(job: JobView) -> bool:
     if job["state"] != "running" or job["attempt"] != 1 or not (step and steps and checkpoint):
         return False
     return step >= LATE * steps or (step >= EARLY * steps and step > checkpoint)
-
-
-def quickstart() -> Path:
-    """Return the bundled job file of the installed package, or of the checkout that runs."""
-    package = Path(__file__).resolve().parents[2]
-    for folder in (package, package.parent):
-        file = folder / "configs" / "quickstart.yaml"
-        if file.exists():
-            return file
-    raise TpujobError("configs/quickstart.yaml is not in this installation")
 
 
 # The summary ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from tpujob.cli.commands.jobs import expand_ranges, steer_each
 from tpujob.cli.options import Json, Watch, argument, complete_job, option
 from tpujob.cli.output import Screen, get_screen, say, say_json, say_page
 from tpujob.cli.render.queue_page import queue_page, shares_page
-from tpujob.errors import BadRequest
+from tpujob.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
     from tpujob.api import JobsApi, QueueView
@@ -60,7 +60,11 @@ def queue(
         from tpujob.cli.live_display import watch_table
 
         watch_table(ask, text, lambda view: view, as_json=as_json)
-    view = retrying.ask(ask)
+    try:
+        view = retrying.ask(ask)
+    except NotFound as error:
+        error.hint += f"\nThe first word can be {', '.join(VERBS)}; all others name jobs."
+        raise
     say_json(view) if as_json else say(text(view, get_screen()))
     return 0
 

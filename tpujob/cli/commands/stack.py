@@ -75,11 +75,14 @@ def serve(
     You are admin; `tpujob members` gives roles to others. They run `tpujob use PATH` once.
     """
     from tpujob.config import shared_socket, stack_processes
+    from tpujob.config.context import read as read_context
     from tpujob.config.members import read
     from tpujob.config.settings import for_processes, load, prepare
     from tpujob.wiring import client
 
     settings = load(context=context)
+    if not settings.local:
+        read_context(settings, settings.context)  # its absence is reported before anything else
     path = shared_socket.where(socket or settings.socket)
     if settings.local:
         note(

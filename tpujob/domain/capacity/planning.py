@@ -26,7 +26,7 @@ from tpujob.domain.capacity.entries import QueueEntry, Wanted
 from tpujob.domain.capacity.settings import NO_LIMITS, QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage
 from tpujob.domain.failures.retry import due_at
-from tpujob.domain.observations import Circuit, Order, Place, Reason, ReasonKind
+from tpujob.domain.observations import PER_OWNER, Circuit, Order, Place, Reason, ReasonKind
 
 #: seconds of waiting after which a job counts as of the next higher band
 AGED = 86_400.0
@@ -449,10 +449,14 @@ class _Walk:
 def too_big(
     way: Wanted, settings: QueueSettings, circuits: Mapping[str, Circuit], now: float
 ) -> list[Reason]:
-    """Return why a slice exceeds the whole quota: by the settings, and by what the cloud has named."""
+    """Return why a slice exceeds the whole quota, by the settings or by what the cloud has named, or the limit of each
+    owner."""
     limit = settings.quota.get(way.pool)
     over = limit is not None and way.chips > limit
     reasons = [Reason(_K.TOO_BIG, (), way.chips, limit or 0, way.pool)] if over else []
+    for limits in (settings.limits, settings.by_type.get(way.type, NO_LIMITS)):
+        if limits.chips is not None and way.chips > limits.chips:
+            reasons.append(Reason(_K.TOO_BIG, (), way.chips, limits.chips, way.type, PER_OWNER))
     return reasons + [
         Reason(_K.TOO_BIG, (), way.chips, c.limit, c.pool, "", c.until, c.opened_at)
         for c in offered.concerning(circuits, way.circuits, way.chips).values()

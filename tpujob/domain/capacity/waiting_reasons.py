@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from tpujob.domain.model import Cause
-from tpujob.domain.observations import Reason, ReasonKind
+from tpujob.domain.observations import PER_OWNER, Reason, ReasonKind
 from tpujob.domain.text import many
 
 _SENTENCES: Mapping[ReasonKind, str] = {
@@ -51,6 +51,8 @@ def describe(reason: Reason) -> str:
 
 def _limited(reason: Reason) -> str:
     """Say which limit a job exceeds, and how that is known."""
+    if reason.how == PER_OWNER:
+        return f"the limit of each owner is {reason.limit}"
     if reason.since is None:
         return f"the settings of the queue give the project {reason.limit}"
     known = f"the project has {reason.limit}, by the cloud's answer of {_clock(reason.since)}"

@@ -59,6 +59,8 @@ def preparing(job: Job, seen: Observation, now: float) -> Decision:
     wake = retry.due_at(job.wake, now)
     if isinstance(seen.reports, Unknown) or now < wake:
         return Decision(wake_in=min(PAUSED_LOOK, max(1.0, wake - now)))
+    if taken_over := _take_over(job, seen, seen.reports):
+        return taken_over
     over = _ended(job, seen, seen.reports, now)
     return over or _ignored(job, seen, now) or began or _start(job, seen, seen.reports, now)
 
@@ -104,7 +106,10 @@ def _start(job: Job, seen: Observation, reports: Sequence[HostReport], now: floa
     if waited > LAUNCH_DEADLINE and heard and not just:
         unheard = sorted(set(range(job.hosts)) - {r.host for r in reports})
         message = f"no report from {list_hosts(unheard)} in {duration(waited)}"
-        lost = End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, unheard[0], message)
+        # no host is started before each of them answers
+        dead = [host for host in unheard if host in seen.silent]
+        message += f"; {_unanswered(dead)}" if dead else ""
+        lost = End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, (dead or unheard)[0], message)
         return _over(job, lost, reports, now)
     start = Decision(action=StartProgram(), wake_in=max(2.0, soon(job, now)))
     watches = waited > LAUNCH_DEADLINE - LAUNCH_HEARD or seen.silent
@@ -239,14 +244,14 @@ def _lost_peer(
     """Decide about an end that the loss of another host, or of the slice, may have caused: wait until that is known, or
     end the attempt for that host. None: every other host has given a sign of life, so the end counts."""
     doubtful = contact.in_doubt(reports, job.hosts, seen.answered)
-    awaited = [*reports, *contact.unreported(job, reports, now)]
-    suspects = [r for r in awaited if r.host in doubtful | seen.agents_died]
-    if lost := _silent(job, seen, suspects, failed=True):
+    suspects = [r for r in reports if r.host in doubtful | seen.agents_died]
+    unheard = [r for r in contact.unreported(job, reports, now) if r.host in doubtful]
+    if lost := _silent(job, seen, suspects, unheard, failed=True):
         return _over(job, lost, reports, now)
     newest = min(r.age for r in reports if r.phase == Phase.EXITED)
     # the cloud shows the loss of a slice some seconds after its programs have ended
     echoes = job.hosts > 1 and newest < triage.SETTLE and seen.evidence
-    if suspects or (echoes and triage.only_echoes(reports)):
+    if suspects or unheard or (echoes and triage.only_echoes(reports)):
         return _watched(job, seen, now) or Decision(wake_in=2)
     return None
 
@@ -261,18 +266,24 @@ def _lost_before_start(
     others = set(range(job.hosts)) - set(seen.silent)
     if not ready or not others or not contact.starts_again(job):
         return None
-    return _silent(job, seen, contact.unreported(job, reports, now))
+    return _silent(job, seen, (), contact.unreported(job, reports, now))
 
 
 def _silent(
-    job: Job, seen: Observation, reports: Sequence[HostReport], *, failed: bool = False
+    job: Job,
+    seen: Observation,
+    reports: Sequence[HostReport],
+    unheard: Sequence[HostReport] = (),
+    *,
+    failed: bool = False,
 ) -> End | None:
     """Return the end for a host that is lost. Nothing is decided unless the slice was seen: the backend may be cut
-    off."""
+    off. `unheard`: what stands for hosts without a report. Of these, a host that answers over SSH has lost nothing: the
+    program may have been started there only now, long after the attempt."""
     if not _in_touch(job, seen):
         return None
     return stall.silent(
-        reports,
+        [*reports, *(r for r in unheard if r.host in seen.silent)],
         seen.silent,
         seen.report_every,
         disturbed=seen.disturbed,
@@ -316,10 +327,13 @@ def _watched(job: Job, seen: Observation, now: float) -> Decision | None:
     if fresh is None or (stored and fresh.at - stored.at < stall.WATCH_EVERY):
         return None
     quiet = [host.host for host in fresh.unanswered]
-    does = "do" if len(quiet) > 1 else "does"
-    ssh = f"; {list_hosts(quiet)} {does} not answer over SSH" if quiet else ""
+    ssh = f"; {_unanswered(quiet)}" if quiet else ""
     text = f"some hosts of attempt {number(job)} have not reported lately{ssh}"
     return Decision(event(job, _E.WATCHED, now, text, Watched(fresh)), wake_in=1)
+
+
+def _unanswered(hosts: Sequence[int]) -> str:
+    return f"{list_hosts(hosts)} {'do' if len(hosts) > 1 else 'does'} not answer over SSH"
 
 
 def note_launched(job: Job, now: float) -> Event | None:

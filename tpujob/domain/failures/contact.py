@@ -12,6 +12,9 @@ from tpujob.domain.model import Job, State
 from tpujob.domain.observations import HostReport
 from tpujob.protocol import Phase
 
+#: seconds after which every host of a new slice must answer over SSH
+BOOTED = 1200.0
+
 
 def to_ask(
     job: Job,
@@ -23,7 +26,9 @@ def to_ask(
     """Return the hosts of which a sign of life is missing. `answered`: seconds since hosts last answered over SSH;
     `every`: seconds between two reports."""
     late = stall.LATELY * stall.pace(every)
-    awaited = [*reports, *(unreported(job, reports, now) if starts_again(job) else ())]
+    unheard = unreported(job, reports, now) if job.state is State.PREPARING else []
+    patience = 0.0 if starts_again(job) else BOOTED
+    awaited = [*reports, *(r for r in unheard if r.age > patience)]
     quiet = {r.host for r in awaited if r.phase != Phase.EXITED and r.age > late}
     stopping = job.state is State.HOLDING
     return frozenset(quiet) if stopping else in_doubt(reports, job.hosts, answered) | quiet

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from tpujob.contract import Exit
 from tpujob.domain.model import Cause, Proof
 from tpujob.domain.observations import HostReport, OutputLine
-from workloads.contract import Exit
 
 LINES = 10  #: of evidence that an attempt keeps
 WIDTH = 240  #: characters of one with its host

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
+from tpujob.contract import DONE, Exit
 from tpujob.domain.failures.evidence import ending, proof
 from tpujob.domain.failures.nonfinite import not_kept, reported_loss
 from tpujob.domain.model import Cause, End, Outcome, Progress, Proof
 from tpujob.domain.observations import HostReport
 from tpujob.domain.progress import common_checkpoint
 from tpujob.protocol import MAINTENANCE
-from workloads.contract import DONE, Exit
 
 
 def notice_of(reports: Sequence[HostReport]) -> str:

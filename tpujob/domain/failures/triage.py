@@ -6,6 +6,7 @@ they never prove a success or a preemption.
 
 from collections.abc import Mapping, Sequence
 
+from tpujob.contract import Exit
 from tpujob.domain.failures import preemption_notice
 from tpujob.domain.failures.evidence import (
     STOPPED,
@@ -22,12 +23,11 @@ from tpujob.domain.failures.evidence import (
 from tpujob.domain.model import Cause, End, Outcome, Proof, Verdict
 from tpujob.domain.observations import HostReport
 from tpujob.protocol import Phase
-from workloads.contract import Exit
 
 #: seconds for which the other hosts may end by themselves after the first bad end of a host
 SETTLE = 20.0
 
-#: meaning of an exit code under the contract of `workloads/contract/`
+#: meaning of an exit code under the contract of `tpujob/contract/`
 CODES: Mapping[int, tuple[Outcome, Cause, str]] = {
     Exit.NONFINITE: (
         Outcome.FAILED,

@@ -3,11 +3,11 @@ or mounts. Pure."""
 
 from collections.abc import Mapping
 
+from tpujob.contract import PREFIX
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.model import Job
 from tpujob.domain.spec.data import variable_of
 from tpujob.protocol import MountOrder, StageOrder, paths
-from workloads.contract import PREFIX
 
 #: the variable of the first data set
 FIRST = f"{PREFIX}DATA"

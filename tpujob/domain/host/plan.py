@@ -4,6 +4,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 
+from tpujob.contract import ProgramContext
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.failures import stall
 from tpujob.domain.hardware import accelerators
@@ -12,7 +13,6 @@ from tpujob.domain.host.environment import environment_order, mount_order
 from tpujob.domain.model import Attempt, Endpoint, Job, Json, Slice
 from tpujob.domain.spec import JobSpec
 from tpujob.protocol import Plan, PreflightOrder, paths
-from workloads.contract import ProgramContext
 
 #: port on which the program of host 0 waits for the other hosts
 COORDINATOR_PORT = 8476

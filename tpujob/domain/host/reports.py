@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Protocol, cast, get_args
 
+from tpujob.contract import Blame
 from tpujob.domain.model import Cause, Job, NonfiniteLoss, Progress, Unreached, Verdict
 from tpujob.domain.observations import HostOutputs, HostReport, Maintenance, OutputLine
 from tpujob.domain.text import clean, one_line, seconds
@@ -22,7 +23,6 @@ from tpujob.protocol import (
     signing,
 )
 from tpujob.protocol.limits import MAX_CHECKPOINTS, MAX_EMPTY
-from workloads.contract import Blame
 
 #: a phase or notice that may require a decision
 _TURNS = re.compile(rf'"(?:{"|".join((Phase.STOPPING, Phase.EXITED, *filter(None, NOTICES)))})"')

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from workloads.contract import OUT
+from tpujob.contract import OUT
 
 MARKER = "TPUJOB_EMULATED_HOST"
 _PROGRAM = f"{OUT}=".encode()  #: variable that the agent sets for its programs, not for itself

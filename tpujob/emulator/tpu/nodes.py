@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tpujob.contract.faults import VARIABLE
 from tpujob.domain.hardware import accelerators
 from tpujob.emulator.farm import HostSpec, HostUp, SliceRequest
 from tpujob.emulator.tpu import rules
@@ -17,7 +18,6 @@ from tpujob.emulator.tpu.records import (
     TakeDown,
 )
 from tpujob.emulator.tpu.world import World
-from workloads.contract.faults import VARIABLE
 
 _BRING_UP_TRIES = 20
 RETRY_S = 1.0  #: seconds until a failed call to the host farm is repeated

@@ -18,7 +18,7 @@ from tpujob.domain.capacity.waiting_reasons import describe
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import DesiredState, Edge, Job
 from tpujob.domain.money import pace
-from tpujob.domain.observations import Order, Place, Reason, ReasonKind
+from tpujob.domain.observations import PER_OWNER, Order, Place, Reason, ReasonKind
 from tpujob.domain.progress import job_progress
 from tpujob.domain.spec import JobSpec, elements
 from tpujob.domain.spec.queue import BANDS
@@ -37,6 +37,8 @@ from tpujob.service.views import speed
 _K = ReasonKind
 #: what a person can do about a slice that exceeds the project's quota
 _MORE = f"`tpujob quota` shows the limits. Ask for more at {QUOTA_PAGE}, or name a smaller type."
+#: and one that exceeds a limit of the context
+_SMALLER = "`queue` of the context has the limits. Name a smaller type."
 
 
 class QueueReader:
@@ -209,9 +211,9 @@ class QueueReader:
                 )
 
     def _check_sizes(self, offers: Sequence[Offer]) -> None:
-        """Raises BadSpec if every offer exceeds the quota. A limit that the cloud has named counts for a day, unless a
-        newer reading of the quota allows more."""
-        texts: list[str] = []
+        """Raises BadSpec if every offer exceeds the quota or the limit of each owner. A limit that the cloud has named
+        counts for a day, unless a newer reading of the quota allows more."""
+        texts, hint = list[str](), _MORE
         settings, known, now = self._queue.settings, self._breaker.circuits(), self._clock.now()
         for offer in offers:
             way = wanted(offer.type, offer.zone, offer.pricing, offer.tpu_slices)
@@ -222,7 +224,8 @@ class QueueReader:
                 self._breaker.raised(offer)
                 return
             texts.append(f"{offer.type}: {describe(above[0])}")
-        raise BadSpec(f"tpu.type: {'; '.join(dict.fromkeys(texts))}", hint=_MORE)
+            hint = _SMALLER if above[0].how == PER_OWNER else _MORE
+        raise BadSpec(f"tpu.type: {'; '.join(dict.fromkeys(texts))}", hint=hint)
 
     def edges(self, caller: Principal, spec: JobSpec) -> tuple[Edge, ...]:
         """Return the jobs that `after` names: the caller's own by name, any by its id. Raises BadSpec."""
@@ -322,7 +325,7 @@ def _help(job: Job, reason: Reason, live: Mapping[str, Job]) -> str:
         case _K.RUNNING | _K.CHIPS:
             return f"it is a limit of the context: it starts when one of {job.user}'s jobs ends"
         case _K.TOO_BIG if reason.since is None:
-            return "`queue.quota` of the context says how many chips the project has"
+            return "the limit is in `queue` of the context"
         case _K.TOO_BIG:
             at_once = f"`tpujob queue hold {job.id}` and `tpujob queue release {job.id}` ask again at once"
             return f"{_MORE} Once it is raised, {at_once}"

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from tpujob.domain.events import Event
+from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Job
 from tpujob.errors import TpujobError
 from tpujob.lib.lru import LruDict
@@ -163,12 +163,21 @@ class EventReader:
         self._kept: LruDict[tuple[str, int, int], list[Event]] = LruDict(CACHED_LISTS)
 
     def read(self, job: Job, after: int) -> list[Event]:
-        """Return the events of a job that was just read, like `Store.events`."""
+        """Return the events of a job that was just read, like `Store.events`, without a watch that only renews the one
+        before it."""
         key = job.id, job.version, after
         with self._lock:
             cached = self._kept.get(key)
         if cached is None:
-            cached = self._store.events(job.id, after=after)
+            events = self._store.events(job.id, after=max(0, after - 1))
+            pairs = zip([None, *events], events, strict=False)
+            cached = [e for before, e in pairs if e.seq > after and not _renews(e, before)]
             with self._lock:
                 self._kept[key] = cached
         return cached
+
+
+def _renews(event: Event, before: Event | None) -> bool:
+    """Return whether an event only renews the one before it, as watches of silent hosts do each minute."""
+    same = before is not None and event.text == before.text
+    return same and event.kind is EventKind.WATCHED

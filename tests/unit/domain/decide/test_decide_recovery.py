@@ -179,3 +179,31 @@ def test_a_start_that_came_late_is_stored_for_the_next_backend() -> None:
     after = apply(late, stored)
     assert after.attempt.watch == replace(attempt.watch, launched=NOW)
     assert follow_up(after, StartProgram(), Done(), NOW + 60) is None, "the first start counts"
+
+
+def test_a_launch_without_a_word_names_the_host_that_does_not_answer() -> None:
+    attempt = replace(job_in(State.PREPARING).attempts[0], started_at=NOW - 1801)
+    job = replace(job_in(State.PREPARING), attempts=(attempt,))
+    seen = {"tj-000001-1": READY_SLICE}
+    look = Observation(seen, (), readable_for=700.0, silent={1: Silence(600.0, 30)})
+    happened = decide(job, look, NOW).event
+    assert happened
+    assert happened.text.startswith(
+        "attempt 1 ended, LOST_CONTACT: no report from hosts 0, 1 in 30 min; "
+        "host 1 does not answer over SSH"
+    )
+    assert apply(job, happened).attempts[0].host == 1
+
+
+@pytest.mark.parametrize("reports", [(), (report(1, "exited", code=1),)])
+def test_hosts_that_a_late_start_has_just_reached_have_not_lost_their_agents(
+    reports: tuple[HostReport, ...],
+) -> None:
+    """The attempt was decided half an hour ago, and no backend could start it before."""
+    first = replace(job_in(State.PREPARING).attempts[0], running_at=NOW - 4000, ended_at=NOW - 2000)
+    second = replace(first, number=2, started_at=NOW - 1900, running_at=None, ended_at=None)
+    job = replace(job_in(State.PREPARING), attempts=(first, second))
+    reports = tuple(replace(r, attempt=2, age=50.0) for r in reports)
+    seen = {"tj-000001-1": READY_SLICE}
+    look = Observation(seen, reports, readable_for=100.0, launched_for=60.0, answered={0: 200.0})
+    assert decide(job, look, NOW).event is None

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from tests.support.records import end, host
+from tpujob.contract import DONE
 from tpujob.domain.failures import triage
 from tpujob.domain.failures.preemption_notice import saved_words
 from tpujob.domain.model import Cause, End, Outcome, Progress, Proof, Unreached
 from tpujob.domain.observations import HostReport
-from workloads.contract import DONE
 
 
 def test_hosts_get_time_to_end_by_themselves_after_the_first_that_failed() -> None:

@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 
 from tests.support.records import a_job, respec
+from tpujob.contract import ProgramContext
 from tpujob.domain.host import plan as launch
 from tpujob.domain.host.plan import preflight_seconds
 from tpujob.domain.model import Endpoint
-from workloads.contract import ProgramContext
 
 
 def test_the_cache_that_hosts_share_is_their_owners_alone() -> None:

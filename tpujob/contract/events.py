@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from workloads.contract.context import ProgramContext
+from tpujob.contract.context import ProgramContext
 
 EVENTS = "events.jsonl"  #: appended to: phases, steps, checkpoints, metrics
 #: replaced whole: an old time means a dead program, a fresh time with an old step a hung one

@@ -19,8 +19,8 @@ import difflib
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-from workloads.contract.context import PREFIX
-from workloads.contract.events import Blame
+from tpujob.contract.context import PREFIX
+from tpujob.contract.events import Blame
 
 VARIABLE = PREFIX + "FAULT"
 

@@ -4,11 +4,11 @@ Standard library only, Python 3.8 and later: it travels with the agent and with 
 agent agree on is `tpujob/protocol/`; `workloads/frame/` has the frame of programs.
 """
 
-from workloads.contract import faults
-from workloads.contract.context import OUT, PREFIX, ProgramContext
-from workloads.contract.events import DONE, EVENTS, REPLAY, VERDICT, Blame, Reporter
-from workloads.contract.exits import Exit
-from workloads.contract.faults import Fault
+from tpujob.contract import faults
+from tpujob.contract.context import OUT, PREFIX, ProgramContext
+from tpujob.contract.events import DONE, EVENTS, REPLAY, VERDICT, Blame, Reporter
+from tpujob.contract.exits import Exit
+from tpujob.contract.faults import Fault
 
 __all__ = [
     "DONE",

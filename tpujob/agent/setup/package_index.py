@@ -1,0 +1,54 @@
+"""Whether this host reaches its package index: without an external address it needs Cloud NAT, and tools wait for
+minutes before they say so."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from urllib.parse import urlsplit
+
+from tpujob.agent.attempt import HostAttempt
+
+PATIENCE = 5.0  #: seconds for a connection
+#: variables that name the index, in the order in which uv and pip read them
+INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
+PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+CURE = (
+    "a host without an external address needs Cloud NAT (`EGRESS=nat deploy/setup.sh` makes it), or an index in its "
+    "network: UV_DEFAULT_INDEX in run.env"
+)
+
+
+class IndexProbe:
+    """One connection to the index, made beside the installation: it decides nothing. The log says at once if it
+    fails, and so does the error of an installation that fails, too."""
+
+    def __init__(self, attempt: HostAttempt) -> None:
+        self._problem, self._note = "", attempt.log.note
+        variables = {**os.environ, **attempt.plan["env"]}
+        index = next((variables[n] for n in INDEXES if variables.get(n)), "https://pypi.org/simple")
+        self._thread = threading.Thread(target=self._connect, args=(index,), daemon=True)
+        if not any(variables.get(name) for name in PROXIES):
+            self._thread.start()
+
+    def problem(self) -> str:
+        """Return the end of a sentence with the problem and its cure; empty: there is none, or it is unknown."""
+        if self._thread.ident is not None:
+            self._thread.join(PATIENCE)
+        return self._problem
+
+    def _connect(self, index: str) -> None:
+        try:
+            url = urlsplit(index)
+            name, port = url.hostname, url.port or (80 if url.scheme == "http" else 443)
+        except ValueError:
+            return  # the tool names it
+        if name is None:
+            return  # an index in a folder
+        try:
+            socket.create_connection((name, port), PATIENCE).close()
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            self._problem = "; this host does not reach %s (%s): %s" % (name, reason, CURE)
+            self._note("set-up: %s" % self._problem[2:])
