@@ -164,7 +164,7 @@ def test_a_document_is_read_again_only_when_its_version_is_new(tmp_path: Path) -
 
 
 def test_a_lease_costs_no_sync_of_the_disk_and_what_is_written_later_does(tmp_path: Path) -> None:
-    file = SqliteFile(tmp_path / "x.db", ["CREATE TABLE things (name TEXT)"])
+    file = SqliteFile(tmp_path / "x.db", "CREATE TABLE things (name TEXT)", 1)
     with file.writing(durable=False) as db:
         assert db.execute(SYNCHRONOUS).fetchone() == (1,), "1 is NORMAL"
     with pytest.raises(StoreError), file.writing(durable=False):
