@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tpujob.api import CodeGiven, EventView, JobRow, JobView, ListAsked, LogLine
-from tpujob.domain.model import State
+from tpujob.api import Checkout, EventView, JobRow, JobView, ListQuery, LogLine
+from tpujob.domain.final_states import FINAL
 from tpujob.domain.paging import PAGE, newest
 from tpujob.errors import BackendGone, BadRequest, Busy, Transient
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 TAIL = 1000  #: default number of lines of a log
 POLL = 30.0  #: seconds for which one request waits for a change
-FINAL = frozenset(str(state) for state in State if state.final)
 HIGH = 640  #: pixels of a page in a notebook
 
 
@@ -74,9 +73,9 @@ class Client:
         """Return a job by its id, or one of the caller's jobs by its name."""
         return Job(self, self.api.get(str(job)))
 
-    def jobs(self, **filters: Unpack[ListAsked]) -> Rows:
+    def jobs(self, **filters: Unpack[ListQuery]) -> Rows:
         """Return a row for each matching job, the newest first: `jobs(mine=True, recent=True, order="spent")`."""
-        return Rows(self.api.list(ListAsked(**filters))["rows"])
+        return Rows(self.api.list(ListQuery(**filters))["rows"])
 
     def events(self, *kinds: str, limit: int = PAGE) -> list[dict[str, Any]]:
         """Return the newest events of all jobs, the oldest first; without `kinds`, events of every kind."""
@@ -237,7 +236,7 @@ def _framed(page: str, title: str) -> str:
 
 def _read(
     api: RemoteJobs, file: Path, *, allow_keys: bool
-) -> tuple[list[str], CodeGiven | None, dict[str, Any]]:
+) -> tuple[list[str], Checkout | None, dict[str, Any]]:
     """Ship the code of a job file; return the paths of its bundles, its checkout, and the spec as a mapping."""
     from tpujob.domain.spec import dump
     from tpujob.submit import job_file

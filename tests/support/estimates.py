@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from tpujob.adapters.calling import SystemClock
-from tpujob.api import CompareAsked, CompareView, EstimateSaid, EstimateView
+from tpujob.api import CompareOptions, CompareView, EstimateInputs, EstimateView
 from tpujob.domain.capacity.offers import offers
 from tpujob.domain.capacity.site import EVERYWHERE, Site, settled
 from tpujob.domain.hardware.accelerators import region_of
@@ -47,7 +47,7 @@ def _estimates(
 
 def estimate_view(
     spec: Mapping[str, Any],
-    stated: EstimateSaid | None = None,
+    stated: EstimateInputs | None = None,
     jobs: Sequence[Job] = (),
     *,
     emulated: bool = False,
@@ -58,8 +58,8 @@ def estimate_view(
 
 def compare_view(
     spec: Mapping[str, Any],
-    stated: EstimateSaid | None = None,
-    query: CompareAsked | None = None,
+    stated: EstimateInputs | None = None,
+    query: CompareOptions | None = None,
     jobs: Sequence[Job] = (),
     site: Site = EVERYWHERE,
     to_copy: ToCopy = lambda _spec, _zone: (),

@@ -35,17 +35,15 @@ class Agent:
     shipped: int = 0
     sent: int = 0  #: the last line that was sent on the open stream
     number: int = 0  #: number of the newest segment
-    cut: int = 0  #: the last line of what is on its way, which stays the same until it is known to have come
 
     def write(self, lines: int) -> None:
         self.written += lines
 
     def ship(self, lines: int, *, grow: bool = False) -> None:
         """Store at most so many lines, at the end of the newest segment or as a new one."""
-        first, last = self.shipped + 1, self.cut or min(self.written, self.shipped + lines)
+        first, last = self.shipped + 1, min(self.written, self.shipped + lines)
         if last < first:
             return
-        self.cut = 0
         text = [stored_form(self.host, n).split(b" ", 1)[1][:-1] for n in range(first, last + 1)]
         if not (grow and self.number):
             self.number += 1
@@ -61,13 +59,6 @@ class Agent:
             held = int(self.shelf.facts[path]["lines"]) + last - first + 1
             self.shelf.facts[path] = {**self.shelf.facts[path], "lines": str(held)}
         self.shipped = last
-
-    def piece(self, lines: int) -> tuple[int, int, bytes]:
-        """Return at most so many lines for an object of many hosts; they count as shipped once that is confirmed."""
-        first, last = self.shipped + 1, self.cut or min(self.written, self.shipped + lines)
-        self.cut = last if last >= first else 0
-        data = b"".join(stored_form(self.host, n) for n in range(first, last + 1))
-        return self.host, first, data
 
     def tell(self, limit: int = 10**6) -> live.TailMessage:
         """Return the next tail, as `Log.pending` does."""

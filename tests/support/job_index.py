@@ -10,7 +10,7 @@ from tests.support.records import a_slice
 from tests.support.stores import an_event
 from tests.support.world import Clock
 from tpujob.adapters.sqlite import SqliteStore
-from tpujob.api import JobPage, ListAsked
+from tpujob.api import JobPage, ListQuery
 from tpujob.domain.access import Principal
 from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.model import Attempt, DesiredState, Job, Progress, State
@@ -51,10 +51,10 @@ class Desk:
         self.changes = Changes(self.store)
         return JobIndex(self.store, self.changes, self.clock, runtime)
 
-    def page(self, query: ListAsked | None = None, *, user: Principal = ADA) -> JobPage:
+    def page(self, query: ListQuery | None = None, *, user: Principal = ADA) -> JobPage:
         return self.index.page(user, query or {})
 
-    def ids(self, query: ListAsked | None = None, *, user: Principal = ADA) -> list[str]:
+    def ids(self, query: ListQuery | None = None, *, user: Principal = ADA) -> list[str]:
         return [row["id"] for row in self.page(query, user=user)["rows"]]
 
     def add(self, **fields: Any) -> Job:

@@ -4,14 +4,14 @@ from itertools import pairwise
 
 from tpujob.domain.model import Job
 from tpujob.domain.money.goodput import spans
-from tpujob.domain.money.ledger import US, covered, free, micros_of_slice, moment
+from tpujob.domain.money.ledger import US, covered, micros, moment
 from tpujob.domain.money.report import Group, report
 
 
 def assert_adds_up(job: Job, now: float, by: Group) -> None:
     """Assert that parts, rows and slices add up to the micro-dollar and the microsecond."""
     whole = report([job], now, by, covered([job]))
-    bills = [0 if free(s) else micros_of_slice(s, now) or 0 for s in job.slices]
+    bills = [micros([slice], now) or 0 for slice in job.slices]
     total = whole.total
     assert total.list == sum(bills) == sum(share.micros for share in total.parts.values())
     assert total.list == sum(row.list for row in whole.rows)

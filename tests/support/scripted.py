@@ -42,7 +42,7 @@ from tpujob.api import (
     JobView,
     LeakView,
     LedgerView,
-    ListAsked,
+    ListQuery,
     LogBlock,
     LogLine,
     LogMatches,
@@ -65,6 +65,7 @@ from tpujob.api import (
 )
 from tpujob.errors import BadRequest, IllegalInState, NotFound
 from tpujob.lib import unix_sockets
+from tpujob.service.job_index.query import is_recent
 from tpujob.web.api import create_app
 from tpujob.web.security.authenticator import Authenticator, PeerAuthenticator
 from tpujob.web.security.connections import Connections, config_of
@@ -325,7 +326,7 @@ class ScriptedJobs:
             bound = METHODS[name].signature.bind(self, *args, **kwargs)
             bound.apply_defaults()
             arguments = {n: v for n, v in bound.arguments.items() if n != "self"}
-            recorded = (arguments["asked"] or {}) if name == "list" else arguments
+            recorded = (arguments["query"] or {}) if name == "list" else arguments
             self.calls.append((name, recorded))
             if self.raises is not None:
                 raise self.raises
@@ -365,10 +366,10 @@ class ScriptedJobs:
         if self.kept.pop(name, None) is None:
             raise NotFound(f"no secret {name} is set")
 
-    def _on_list(self, asked: ListAsked | None) -> JobPage:
+    def _on_list(self, query: ListQuery | None) -> JobPage:
         """Newest first; every job that has ended did so long ago. The rest of what a list is asked is the board's."""
-        query = asked or {}
-        recent, user = query.get("recent"), query.get("user", "")
+        query = query or {}
+        recent, user = is_recent(query), query.get("user", "")
         whose = [j for j in self.jobs.values() if user in ("", j["user"])]
         matching = [j for j in whose if not (recent and j["state"] in FINAL)]
         begin = int(query.get("after") or 0)
@@ -511,8 +512,8 @@ ANSWERS: dict[str, Callable[..., Any]] = {
         "loop": {"passed_at": AT},
     },
     "secrets": lambda it: [SecretView(name=name, set_at=AT) for name in sorted(it.kept)],
-    "estimate": lambda _, spec, said: estimate_view(spec, said, emulated=True),
-    "compare": lambda _, spec, said, asked: compare_view(spec, said, asked, emulated=True),
+    "estimate": lambda _, spec, inputs: estimate_view(spec, inputs, emulated=True),
+    "compare": lambda _, spec, inputs, options: compare_view(spec, inputs, options, emulated=True),
     "log_window": lambda it, **_: it.window,
     "log_search": lambda it, **_: it.matches,
     "cost": lambda it, **_: it.costs,

@@ -50,7 +50,7 @@ class ForecastView(TypedDict):
     stated: list[str]  #: `wait`, `preemptions`: what was stated by name
 
 
-class CompareAsked(TypedDict, total=False):
+class CompareOptions(TypedDict, total=False):
     """The arguments of `JobsApi.compare`. Default: the job file's values, or those of earlier jobs."""
 
     unit: Unit
@@ -178,7 +178,7 @@ class CostView(TypedDict):
     unreadable: list[str]  #: ids of jobs whose records cannot be read: their costs are in no amount
 
 
-class EstimateSaid(TypedDict, total=False):
+class EstimateInputs(TypedDict, total=False):
     """Stated facts of a job for `JobsApi.estimate`. A missing key means unknown."""
 
     hours: float  #: for which its slices are ready

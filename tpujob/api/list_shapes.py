@@ -24,13 +24,14 @@ JobOrder = Literal[
 ]
 
 
-class ListAsked(TypedDict, total=False):
+class ListQuery(TypedDict, total=False):
     """Filters, order and page of a list of jobs. Default: every job, the newest first."""
 
     user: str
     mine: bool  #: the caller's own alone
     active: bool  #: True: active jobs; False: final ones
-    #: active jobs and those that ended within the last day; by `active` unless `order` is given
+    #: those that are active or ended within the last day, by `active` unless `order` is given; ignored beside `states`,
+    #: `causes` and `group`
     recent: bool
     states: list[str]  #: one of these; likewise the next three
     causes: list[str]

@@ -35,7 +35,7 @@ class LogBlock:
     note: str = ""
 
 
-class WindowAsked(TypedDict, total=False):
+class WindowQuery(TypedDict, total=False):
     """The lines of an attempt to return. Default: the last ones."""
 
     attempt: int  #: left out: the newest
@@ -86,7 +86,7 @@ class LogWindow(TypedDict):
     done: bool  #: nothing more will come
 
 
-class SearchAsked(TypedDict, total=False):
+class SearchQuery(TypedDict, total=False):
     """The text to search for in all lines of an attempt."""
 
     attempt: int  #: left out: the newest

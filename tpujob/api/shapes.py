@@ -128,7 +128,7 @@ class SecretView(TypedDict):
     set_at: str | None  #: None: not known
 
 
-class CodeGiven(TypedDict):
+class Checkout(TypedDict):
     """The checkout whose files are shipped, as its owner's machine says."""
 
     commit: str

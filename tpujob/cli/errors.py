@@ -63,7 +63,7 @@ def on_interrupt(*lines: str) -> Generator[None]:
         raise
 
 
-def job_continues(job_id: str, command: str = "show {}") -> tuple[str, ...]:
+def job_continues(job_id: str, command: str = "logs {} -f") -> tuple[str, ...]:
     """Return the lines that Ctrl-C prints in a command that only shows a job: how to follow the job again."""
     again = command.format(job_id)
     return (f"Job {job_id} continues without this command.", f"  follow it again: tpujob {again}")

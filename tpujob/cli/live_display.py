@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tpujob.cli.backend import retrying_client
 from tpujob.cli.output import Screen, flush, get_screen, say, say_json_line
 from tpujob.cli.render.lines import event_line, progress_line
-from tpujob.cli.render.words import FINAL
+from tpujob.domain.final_states import FINAL
 from tpujob.wiring.retrying import RetryingClient
 
 if TYPE_CHECKING:

@@ -251,6 +251,21 @@ def _running(settings: Settings, name: str) -> int | None:
     return find(settings.process_file(name))
 
 
+def claim_service(settings: Settings) -> bool:
+    """Return whether this process alone may serve all users from now on, also after `exec`, until it ends."""
+    import fcntl
+
+    prepare(settings)
+    lock = os.open(settings.run / "serve.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return False
+    os.set_inheritable(lock, True)
+    return True
+
+
 @contextlib.contextmanager
 def _stack_lock(settings: Settings) -> Generator[None]:
     """Hold the lock for starting and stopping the stack. The kernel releases it when its holder ends."""

@@ -3,7 +3,7 @@
 `adapters/gcs/objects.py` implements both; `adapters/s3_objects.py` and `web_files.py` implement `SourceReader`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, Self
@@ -64,7 +64,7 @@ class Changed(NotCopied):
 
 
 class MustRestart(Exception):
-    """The copy must restart from the first byte: the upload session is gone, or the source has no ranges."""
+    """The copy must restart from the first byte: the upload was lost, or the source has no ranges."""
 
 
 class SourceEnded(Transient):
@@ -88,12 +88,14 @@ class Upkeep:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Bytes `start` to `end` of `size`."""
+class NewObject:
+    """An object to be written, if the present generation of its name is `generation`."""
 
-    start: int
-    end: int
+    bucket: str
+    name: str
     size: int
+    generation: int  #: 0: the name is free
+    source: str = ""  #: becomes `ObjectFacts.source`
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,30 +189,10 @@ class Objects(SourceReader, Protocol):
         """Return the object's present facts, or None if it does not exist."""
         ...
 
-    def put(
-        self, bucket: str, name: str, data: bytes, crc32c: int, generation: int, source: str = ""
-    ) -> ObjectFacts:
-        """Write a small object if its present generation is `generation` (0: none). The storage refuses bytes with
-        another CRC32C. `source` becomes `ObjectFacts.source`."""
-        ...
-
-    def begin(self, bucket: str, name: str, size: int, generation: int, source: str = "") -> str:
-        """Return a new upload session, under the condition of `put`. Sessions last a week (documented)."""
-        ...
-
-    def offset(self, session: str, size: int) -> int | ObjectFacts:
-        """Return the number of bytes that the session has, or the object once it is complete. Raises MustRestart."""
-        ...
-
-    def send(
-        self, session: str, data: bytes | Iterable[bytes], piece: Piece, crc32c: int | None
-    ) -> int | ObjectFacts:
-        """Send one piece without retries, and return as `offset` does. The last piece needs the whole object's
-        `crc32c`. After a Transient error, `offset` returns how much arrived. Errors of `data` are passed on."""
-        ...
-
-    def drop(self, session: str) -> None:
-        """End the session if it exists."""
+    def write(self, new: NewObject, chunks: Iterator[bytes]) -> ObjectFacts:
+        """Write an object; return the facts that the storage confirms. `chunks` has all bytes, and is read once: its
+        errors are passed on, and leave no object. The storage refuses bytes that were damaged on their way. Raises
+        MustRestart when the bytes are lost."""
         ...
 
     def rewrite(
@@ -222,9 +204,10 @@ class Objects(SourceReader, Protocol):
         generation: int,
         token: str,
     ) -> str | ObjectFacts:
-        """Copy that generation of an object within Cloud Storage, under the condition of `put`. Return the new object,
-        or a token with which the next call, of any process, continues within a week (documented). All calls together
-        are one class A operation. Raises NotFound if the source or the token is gone."""
+        """Copy that generation of an object within Cloud Storage, if the present generation of the new name is
+        `generation` (0: none). Return the new object, or a token with which the next call, of any process, continues
+        within a week (documented). All calls together are one class A operation. Raises NotFound if the source or the
+        token is gone."""
         ...
 
     def location(self, bucket: str) -> str:

@@ -10,6 +10,7 @@ from itertools import takewhile
 from typing import Any, Literal
 
 from tpujob.domain.copies import Copy, Dataset
+from tpujob.domain.final_states import FINAL
 from tpujob.domain.spec import JobSpec
 from tpujob.errors import Scope
 from tpujob.protocol.paths import owner_folder
@@ -37,7 +38,7 @@ class State(StrEnum):
 
     @property
     def final(self) -> bool:
-        return self in (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+        return self in FINAL
 
 
 class DesiredState(StrEnum):

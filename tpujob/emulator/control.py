@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from starlette.responses import Response
+
 from tpujob.emulator import CHAOS_PER_HOUR, schedule
 from tpujob.emulator.farm import image
 from tpujob.emulator.fault_commands import COMMANDS, Answer, arguments, perform
-from tpujob.emulator.http_messages import Request, Response, json_response
-from tpujob.emulator.http_server import HttpThread
+from tpujob.emulator.http_server import HttpThread, Request, json_response
 from tpujob.emulator.tpu import rules
 from tpujob.emulator.tpu.records import ApiError, Latencies, Node, Queued, check_known, invalid
 from tpujob.emulator.tpu.world import World

@@ -1,42 +1,110 @@
-"""HTTP/1.1 servers on uvicorn, which parses requests and writes responses.
+"""HTTP/1.1 servers on uvicorn, for functions that answer Starlette's requests with Starlette's responses.
 
-Each new connection is checked once: other users of the machine are refused. Bodies are sent in pieces, as fast as the
-client takes them.
+Each new connection is checked once: other users of the machine are refused.
 """
 
 import asyncio
 import contextlib
-import logging
+import json
+import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Mapping
 from email.utils import formatdate
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
+import starlette.requests
 import uvicorn
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from tpujob.emulator.http_messages import (
-    Body,
-    Cut,
-    FilePart,
-    Handler,
-    Request,
-    Response,
-    TooLarge,
-    head,
-    printable,
-)
 from tpujob.lib import unix_sockets
 
 _PIECE = 256 * 1024  #: bytes of a file that are sent at once
 _IDLE_S = 600  #: clients keep their connections between calls
 _BACKLOG = 1024
-_STRANGER = b"only programs of the user who runs the emulator are served\n"
+_STRANGER = (
+    b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n"
+    b"only programs of the user who runs the emulator are served\n"
+)
+_LOOPBACK = re.compile(r"(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?")
 
-_log = logging.getLogger(__name__)
+
+class TooLarge(Exception):
+    """A body is larger than its handler accepts."""
+
+
+class Request(starlette.requests.Request):
+    @property
+    def path(self) -> str:
+        """The path, still percent-encoded."""
+        return self.scope["raw_path"].decode("latin-1")
+
+    @property
+    def base(self) -> str:
+        """The server's address, as the client knows it."""
+        return f"http://{self.headers.get('host', 'localhost')}"
+
+    @property
+    def is_from_this_machine(self) -> bool:
+        """Whether a program of this machine sent the request, and not a web page in a browser. A page reaches loopback
+        by a name that resolves to it, or across origins."""
+        host, site = self.headers.get("host", ""), self.headers.get("sec-fetch-site", "none")
+        return bool(_LOOPBACK.fullmatch(host)) and site == "none" and "origin" not in self.headers
+
+    async def read(self, limit: int = 4 << 20) -> bytes:
+        """Return the whole body. Raise TooLarge, ClientDisconnect."""
+        body = bytearray()
+        async for chunk in self.stream():
+            body += chunk
+            if len(body) > limit:
+                raise TooLarge
+        return bytes(body)
+
+    async def json_object(self, limit: int = 4 << 20) -> dict[str, Any]:
+        """Return the body as a JSON object. An empty body and `null`, which Google's Go library sends, give an empty
+        object. Raise ValueError, TooLarge, ClientDisconnect."""
+        try:
+            value: Any = json.loads(await self.read(limit) or b"{}")
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"the body is not JSON: {error}") from error
+        if not isinstance(value, dict | None):
+            raise ValueError("the body must be a JSON object")
+        return cast(dict[str, Any], value or {})
+
+
+class FilePart(Response):
+    """A response with `count` bytes of a file, from `start`, which closes the file after sending."""
+
+    def __init__(
+        self, file: BinaryIO, start: int, count: int, status: int, headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(None, status, {**headers, "Content-Length": str(count)})
+        self.file, self._start, self._count = file, start, count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        start = {"type": "http.response.start", "status": self.status_code}
+        with self.file:
+            await send({**start, "headers": self.raw_headers})
+            self.file.seek(self._start)
+            count = 0 if scope["method"] == "HEAD" else self._count
+            for at in range(0, count, _PIECE):
+                piece = self.file.read(min(_PIECE, count - at))
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body"})
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def json_response(
+    value: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    body = json.dumps(value, ensure_ascii=False)
+    return Response(body, status, headers, "application/json; charset=UTF-8")
 
 
 class HttpThread:
@@ -128,30 +196,16 @@ class HttpServer:
             task.cancel()
         await asyncio.gather(*running)
 
-    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer one request; the signature is that of an ASGI application."""
-        request = _request(scope, receive)
-        with contextlib.suppress(Cut, asyncio.CancelledError):  # the client left or must leave
-            response = await self._call_handler(request)
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._state.default_headers[:] = [(b"date", formatdate(usegmt=True).encode())]
+        request = Request(scope, receive)
+        # the client left or must leave
+        with contextlib.suppress(starlette.requests.ClientDisconnect, asyncio.CancelledError):
             try:
-                # Read the rest of the body: a client may read no response before it has sent all.
-                async for _ in request.body.chunks():
-                    pass
-                await _send(send, response, only_head=request.method == "HEAD")
-            finally:
-                if isinstance(response.body, FilePart):
-                    response.body.file.close()
-
-    async def _call_handler(self, request: Request) -> Response:
-        try:
-            return await self._handler(request)
-        except Cut:
-            raise
-        except TooLarge:
-            return Response(413, body=b"the body is too large\n")
-        except Exception:
-            _log.exception("%s %s failed", request.method, request.path)
-            return Response(500, body=b"the emulator failed; see its log\n")
+                response = await self._handler(request)
+            except TooLarge:
+                response = Response(b"the body is too large\n", 413)
+            await response(scope, receive, send)
 
 
 class _Connection(HttpToolsProtocol):
@@ -160,8 +214,7 @@ class _Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         if not unix_sockets.is_own(transport.get_extra_info("socket")):
-            length = {"Connection": "close", "Content-Length": str(len(_STRANGER))}
-            transport.write(head(Response(403, length)) + _STRANGER)
+            transport.write(_STRANGER)
             transport.close()
 
 
@@ -169,32 +222,3 @@ async def _run_loop_briefly() -> None:
     """Let asyncio finish accepting and closing, which takes a few turns of its loop."""
     for _ in range(5):
         await asyncio.sleep(0)
-
-
-def _request(scope: Any, receive: Any) -> Request:
-    headers: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        key, text = name.decode("latin-1"), value.decode("latin-1")
-        headers[key] = f"{headers[key]},{text}" if key in headers else text
-    target = b"%b?%b" % (scope["raw_path"], scope["query_string"])
-    return Request.parse(scope["method"], target.decode("latin-1"), headers, Body(b"", receive))
-
-
-async def _send(send: Any, response: Response, *, only_head: bool) -> None:
-    if response.status != 204:  # must not have a Content-Length
-        response.headers["Content-Length"] = str(response.length)
-    response.headers["Date"] = formatdate(usegmt=True)
-    lines = [(name.encode(), printable(value).encode()) for name, value in response.headers.items()]
-    await send({"type": "http.response.start", "status": response.status, "headers": lines})
-    for piece in () if only_head else _pieces(response.body):
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-def _pieces(body: bytes | FilePart) -> Iterator[bytes]:
-    if isinstance(body, bytes):
-        yield body
-        return
-    body.file.seek(body.start)
-    for at in range(0, body.count, _PIECE):
-        yield body.file.read(min(_PIECE, body.count - at))

@@ -224,7 +224,7 @@ class Observer:
             except (Transient, Refused, NotFound) as error:
                 log.info("job %s: no evidence from %s: %s", job.id, path, error)
         evidence = {
-            r.host: host_reports.evidence_of(r, bodies[paths[r.host]])
+            r.host: host_reports.read_evidence(bodies[paths[r.host]], r.proven)
             for r in witnesses
             if paths.get(r.host) in bodies
         }

@@ -46,18 +46,24 @@ class _PastUsage:
     """The use of ended jobs: micro-dollars, decayed to `at`."""
 
     at: float
-    jobs: dict[str, float] = field(default_factory=dict[str, float])
+    jobs: dict[str, tuple[tuple[str, str], float]] = field(
+        default_factory=dict[str, tuple[tuple[str, str], float]]
+    )
     #: the same, by share and owner
     sums: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
 
     def count(self, job: Job, now: float) -> None:
-        """Count a job that has ended, and no longer count one that was resumed."""
+        """Count a job that has ended, and no longer count one that was resumed. Its owner may have changed."""
+        of = job.spec.share, job.submitter
         amount = used(job, now) / fade(1.0, now - self.at) if job.state.final else 0.0
-        change = amount - self.jobs.pop(job.id, 0.0)
+        before, counted = self.jobs.pop(job.id, (of, 0.0))
+        if before != of:
+            self.sums[before] -= counted
+            counted = 0.0
         if amount:
-            self.jobs[job.id] = amount
-        if change:
-            self.sums[job.spec.share, job.submitter] += change
+            self.jobs[job.id] = of, amount
+        if amount != counted:
+            self.sums[of] += amount - counted
 
 
 class Queue:

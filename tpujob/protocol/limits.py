@@ -23,7 +23,8 @@ LEFT_BEHIND = 40.0
 #: most seconds between two reports of a host that got a notice and may still be saving
 SAVING = 10.0
 
-MAX_BODY = 1024 * 1024  #: bytes of a report's body that a backend reads
+#: bytes of a report's body that a backend reads
+MAX_BODY = 32 * 1024 * 1024
 
 MAX_LINE = 64 * 1024  #: bytes of a line of log; a longer line is split
 LAST_SEGMENT = 99_999  #: the last number of a segment: five digits, so that names sort as numbers

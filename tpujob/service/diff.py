@@ -13,7 +13,7 @@ from typing import IO, Any, Literal, cast
 
 from tpujob.api import ChangeView, DiffSide, DiffView, FileChangeView
 from tpujob.domain.model import Job, Json, Progress
-from tpujob.domain.money.ledger import usd_of_job
+from tpujob.domain.money.ledger import usd
 from tpujob.domain.progress import job_progress
 from tpujob.domain.spec import dump
 from tpujob.errors import NotFound
@@ -106,7 +106,7 @@ def _flat(value: Json, key: str = "") -> dict[str, Json]:
 
 def _outcome(job: Job, now: float, live: Progress | None) -> dict[str, Json]:
     has = job_progress(job, live)
-    usd = usd_of_job(job, now)
+    spent = usd(job.slices, now)
     return {
         "state": job.state.value,
         "outcome": job.outcome.value if job.outcome else "not ended yet",
@@ -116,7 +116,7 @@ def _outcome(job: Job, now: float, live: Progress | None) -> dict[str, Json]:
         "loss": (has.nonfinite and has.nonfinite.loss)
         or (None if has.loss is None else float(f"{has.loss:.6g}")),
         "checkpoint": has.checkpoint,
-        "usd_spent": None if usd is None else round(usd, 2),
+        "usd_spent": None if spent is None else round(spent, 2),
         "seconds": round((job.finished_at or now) - job.created_at),
         **{f"spent.{name}": used for name, used in job.retries_used.items()},
     }

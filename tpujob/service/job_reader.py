@@ -15,7 +15,7 @@ from tpujob.api import (
     EventView,
     HostView,
     JobView,
-    ListAsked,
+    ListQuery,
     RefusedView,
 )
 from tpujob.domain import access
@@ -116,7 +116,7 @@ class JobReader:
             _refuse_resume(view, f"its group {group.name} was cancelled")
 
     def _best(self, group: Job, caller: Principal, *, private: bool) -> BestView | None:
-        query = ListAsked(group=group.id, order="loss", fields=["name", "loss"], limit=1)
+        query = ListQuery(group=group.id, order="loss", fields=["name", "loss"], limit=1)
         for row in self._index.page(caller, query)["rows"]:
             if row["loss"] is not None and isfinite(row["loss"]):
                 job = self._ports.store.peek(row["id"])
@@ -126,7 +126,7 @@ class JobReader:
 
     def _worst(self, group: Job, caller: Principal) -> list[ElementView]:
         """Return the first elements that failed."""
-        query = ListAsked(group=group.id, states=[State.FAILED], order="id", reverse=True)
+        query = ListQuery(group=group.id, states=[State.FAILED], order="id", reverse=True)
         fields = [*ElementView.__annotations__]
         page = self._index.page(caller, {**query, "fields": fields, "limit": WORST})
         return cast("list[ElementView]", page["rows"])

@@ -63,7 +63,7 @@ class Jobs:
         spec: Mapping[str, Any],
         *,
         bundles: Sequence[str] = (),
-        code: shapes.CodeGiven | None = None,
+        code: shapes.Checkout | None = None,
         idempotency_key: str = "",
     ) -> shapes.JobView:
         parts = self._authorized("create")
@@ -111,8 +111,8 @@ class Jobs:
 
     # Jobs ------------------------------------------------------------------------------------------------------------
 
-    def list(self, asked: shapes.ListAsked | None = None) -> shapes.JobPage:
-        return self._authorized("list").index.page(self._caller, asked or {})
+    def list(self, query: shapes.ListQuery | None = None) -> shapes.JobPage:
+        return self._authorized("list").index.page(self._caller, query or {})
 
     def get(self, job: str) -> shapes.JobView:
         return self._view(self._find("get", job))
@@ -148,11 +148,11 @@ class Jobs:
         record = self._find("log_block", job)
         return self.parts.logs.block(record, host=host, attempt=attempt, cursor=cursor)
 
-    def log_window(self, job: str, asked: shapes.WindowAsked | None = None) -> shapes.LogWindow:
-        return self.parts.logs.window(self._find("log_window", job), asked or {})
+    def log_window(self, job: str, query: shapes.WindowQuery | None = None) -> shapes.LogWindow:
+        return self.parts.logs.window(self._find("log_window", job), query or {})
 
-    def log_search(self, job: str, asked: shapes.SearchAsked) -> shapes.LogMatches:
-        return self.parts.logs.search(self._find("log_search", job), asked)
+    def log_search(self, job: str, query: shapes.SearchQuery) -> shapes.LogMatches:
+        return self.parts.logs.search(self._find("log_search", job), query)
 
     def access(self, job: str, *, host: int = 0, key: str) -> shapes.HostAccess:
         return self.parts.reach.log_in(self._find("access", job), host, key, self._caller)
@@ -216,17 +216,17 @@ class Jobs:
         return self._authorized("ledger").costs.ledger()
 
     def estimate(
-        self, spec: Mapping[str, Any], said: shapes.EstimateSaid | None = None
+        self, spec: Mapping[str, Any], inputs: shapes.EstimateInputs | None = None
     ) -> shapes.EstimateView:
-        return self._authorized("estimate").estimates.estimate(spec, said)
+        return self._authorized("estimate").estimates.estimate(spec, inputs)
 
     def compare(
         self,
         spec: Mapping[str, Any],
-        said: shapes.EstimateSaid | None = None,
-        asked: shapes.CompareAsked | None = None,
+        inputs: shapes.EstimateInputs | None = None,
+        options: shapes.CompareOptions | None = None,
     ) -> shapes.CompareView:
-        return self._authorized("compare").comparisons.compare(spec, said, asked)
+        return self._authorized("compare").comparisons.compare(spec, inputs, options)
 
     def budgets(self) -> Sequence[shapes.SpendingView]:
         parts = self._authorized("budgets")

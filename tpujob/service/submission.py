@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, Any, NamedTuple
 
-from tpujob.api import CodeGiven, PlanView, RefusalView, SecretView
+from tpujob.api import Checkout, PlanView, RefusalView, SecretView
 from tpujob.domain import secrets as rules
 from tpujob.domain.access import Principal, Role
 from tpujob.domain.capacity import datasets
@@ -227,7 +227,7 @@ class Submission:
         placed: ResolvedSpec,
         caller: Principal,
         bundles: Sequence[str],
-        code: CodeGiven | None = None,
+        code: Checkout | None = None,
     ) -> tuple[Job, Event]:
         """Return the job that a spec of that user makes and its first event, not stored yet."""
         parsed, choices, buckets, _ = placed
@@ -247,7 +247,7 @@ class Submission:
             job, code=shipped_code, grants=self._site.grants, buckets=local, data=data
         ), created
 
-    def _code(self, caller: Principal, code: CodeGiven | None, bucket: str) -> Code | None:
+    def _code(self, caller: Principal, code: Checkout | None, bucket: str) -> Code | None:
         """Return the code for the record. A diff is too long for it: it is stored as an object beside the bundle, named
         by its own hash, as one bundle can come from several commits."""
         if code is None or not code["commit"]:

@@ -28,7 +28,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Accusation, Attempt, Code, Ignored, Job, Slice, State, Suspect
 from tpujob.domain.money import pace
-from tpujob.domain.money.ledger import certain, free, usd_of_job, usd_of_slice
+from tpujob.domain.money.ledger import certain, free, usd
 from tpujob.domain.observations import HostReport, Maintenance
 from tpujob.domain.progress import (
     JobProgress,
@@ -99,7 +99,7 @@ def job_facts(job: Job, runtime: RuntimeInfo, now: float, has: JobProgress) -> J
         zone=shown.zone,
         pricing=job.spec.tpu.pricing,
         usd_per_hour=billed_now(job),
-        usd_spent=usd_of_job(job, now),
+        usd_spent=usd(job.slices, now),
         condemned=[s.name for s in job.condemned],
         host0_ip=serving.endpoints[0].address if serving and serving.endpoints else "",
         attempt=attempt.number if attempt else 0,
@@ -224,9 +224,7 @@ def code_view(code: Code | None) -> CodeView | None:
 
 
 def slice_view(slice: Slice, *, now: float, host_keys: str = "") -> SliceView:
-    is_free = free(slice)
-    usd = 0.0 if is_free else usd_of_slice(slice, now)
-    least = 0.0 if is_free else usd_of_slice(certain(slice), now)
+    spent, least = usd([slice], now), usd([certain(slice)], now)
     return SliceView(
         name=slice.name,
         type=slice.type,
@@ -235,9 +233,9 @@ def slice_view(slice: Slice, *, now: float, host_keys: str = "") -> SliceView:
         pricing=slice.pricing,
         role=slice.role,
         usd_per_hour=slice.usd_per_hour,
-        usd=usd,
-        free=is_free,
-        unsure_usd=round((usd or 0.0) - (least or 0.0), 6),
+        usd=spent,
+        free=free(slice),
+        unsure_usd=round((spent or 0.0) - (least or 0.0), 6),
         requested_at=rfc3339(slice.requested_at),
         ready_at=_maybe(slice.ready_at),
         gone_at=_maybe(slice.gone_at),

@@ -23,7 +23,7 @@ from tpujob.submit.git import NOWHERE
 from tpujob.submit.secrets_scan import files_with_keys
 
 if TYPE_CHECKING:
-    from tpujob.api import CodeGiven
+    from tpujob.api import Checkout
 
 LIMIT = 100 * 1024 * 1024  #: bytes of all files of a bundle
 IGNORE_FILE = ".tpujobignore"  #: patterns as in a .gitignore; they exclude tracked files, too
@@ -61,7 +61,7 @@ class Bundle:
     size: int = 0  #: bytes of the files
     by_git: bool = False  #: without the files that git ignores
     #: commit and diff of the checkout
-    standing: CodeGiven = field(default_factory=NOWHERE.copy, repr=False)
+    standing: Checkout = field(default_factory=NOWHERE.copy, repr=False)
     warnings: tuple[str, ...] = ()  #: warnings for the user, before the bundle is shipped
 
 

@@ -15,7 +15,7 @@ from tpujob.errors import BadSpec
 from tpujob.submit.secrets_scan import holds_a_key, named_like_a_key
 
 if TYPE_CHECKING:
-    from tpujob.api import CodeGiven
+    from tpujob.api import Checkout
 
 TIMEOUT = 60.0  #: seconds for one call of git
 DIFF_LIMIT = 128 * 1024  #: bytes of a diff, which fits as escaped JSON into a request of 1 MiB
@@ -25,7 +25,7 @@ DIFF_FILES = 500  #: most files in a diff
 _FILES = re.compile(rb"(?m)^(?=diff --git )")
 
 #: the standing of a folder without repository or commit
-NOWHERE: CodeGiven = {"commit": "", "branch": "", "dirty": False, "diff": ""}
+NOWHERE: Checkout = {"commit": "", "branch": "", "dirty": False, "diff": ""}
 
 
 #: variables that would name another repository, or change the meaning of paths
@@ -75,7 +75,7 @@ def excluded_files(patterns: Path, names: Collection[str]) -> frozenset[str]:
         return frozenset(_names(_git(Path(scratch), *args, stdin=paths) or b""))
 
 
-def standing(folder: Path, shipped: Collection[str], *, allow_keys: bool = False) -> CodeGiven:
+def standing(folder: Path, shipped: Collection[str], *, allow_keys: bool = False) -> Checkout:
     """Return the commit, the branch (empty: none is checked out) and the diff of shipped and deleted files. Unless
     `allow_keys`, the diff shows no key: a deleted key may still be in use."""
     commit = _line(folder, "rev-parse", "--verify", "HEAD") if _in_repository(folder) else ""

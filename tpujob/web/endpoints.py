@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import ConfigDict, Field, create_model
 from typing_extensions import is_typeddict
 
-from tpujob.api import METHODS, CodeGiven, JobsApi, all_shapes
+from tpujob.api import METHODS, Checkout, JobsApi, all_shapes
 from tpujob.api.methods import Method
 from tpujob.errors import BadRequest
 from tpujob.service.authorization import authorize
@@ -30,7 +30,7 @@ def add_methods(app: FastAPI, own: Mapping[str, tuple[Endpoint, Any]]) -> None:
     """Add a route for each method. `own`: the endpoint and response model of methods whose request or answer is more
     than JSON; a model of None: the answer is text."""
     for row in METHODS.values():
-        hints = get_type_hints(getattr(JobsApi, row.name), localns=vars(all_shapes))
+        hints = get_type_hints(getattr(JobsApi, row.name), localns={"shapes": all_shapes})
         returns = schemas.Done if hints["return"] is type(None) else hints["return"]
         endpoint, model = own.get(row.name) or (_endpoint(row, hints), returns)
         app.add_api_route(
@@ -105,7 +105,7 @@ def _query_dependency(row: Method, shape: Any) -> Endpoint:
 
 def _in_body(hint: Any, default: Any) -> tuple[Any, Any]:
     """Return the type of an argument in a JSON body, and its default. The service checks the contents of a mapping."""
-    if _typed_dict(hint) is CodeGiven:
+    if _typed_dict(hint) is Checkout:
         return schemas.NewCode | None, default
     if get_origin(hint) is Mapping:
         return schemas.JobFile, default

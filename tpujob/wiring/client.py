@@ -121,11 +121,13 @@ def make_way(settings: Settings) -> None:
 
     _check_not_deployed(settings)
     *others, backend = stack_processes.parts(settings)
-    status = stack_processes.status(settings, [backend])[0]
-    if status.ready and status.ready.get("shared"):
+    if not stack_processes.claim_service(settings):
+        status = stack_processes.status(settings, [backend])[0]
+        up = status.ready if status.ready and status.ready.get("shared") else None
+        where = f"at {up['url']}" if up else "and is starting"
         raise BadRequest(
-            f"the backend of {settings.context} serves all users already, at {status.ready['url']}",
-            hint=f"end that one first: its pid is {status.pid}",
+            f"the backend of {settings.context} serves all users already, {where}",
+            hint=f"end that one first: its pid is {status.pid}" if up else "",
         )
     if settings.local:
         stack_processes.up(settings, others)

@@ -77,7 +77,7 @@ def priced(rate: int, expected: Forecast) -> tuple[int, ...]:
 def _trial(zone: Zone, number: int, hours: float, expected: Forecast, job: Job) -> Trial:
     rate = ledger.rate(job.slices[0])
     assert rate
-    paid = round((ledger.usd_of_job(job, job.finished_at or 0.0) or 0.0) * US)
+    paid = round((ledger.usd(job.slices, job.finished_at or 0.0) or 0.0) * US)
     return Trial(zone.name, number, hours, expected, priced(rate, expected), job, paid)
 
 

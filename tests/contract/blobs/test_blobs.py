@@ -180,6 +180,9 @@ def test_a_bucket_in_another_region_is_refused_and_one_in_ours_is_used(blobs: Bl
     assert caught.value.cause == Cause.BAD_SPEC
     with pytest.raises(Refused, match="Invalid bucket name"):
         blobs.ensure_bucket("gs://NOT A NAME", REGION, timeout=T)
+    for act in (blobs.get, blobs.list, blobs.delete):
+        with pytest.raises(Refused, match="Invalid bucket name"):
+            act("gs://-no-name-/a", timeout=T)
 
 
 def test_two_callers_that_make_the_same_bucket_both_succeed(blobs: Blobs) -> None:

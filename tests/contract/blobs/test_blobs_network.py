@@ -12,7 +12,7 @@ import pytest
 from tests.contract.blobs.storage_network import BUCKET, REGION, T, cut, damage, gcs, network, on
 from tests.contract.data.proxy import Proxy
 from tpujob.adapters.calling import ServerClock
-from tpujob.adapters.gcs.client import Reply, credentials_error, refusal
+from tpujob.adapters.gcs.client import credentials_error, refusal
 from tpujob.domain.model import Cause
 from tpujob.emulator.storage import StorageFault, StorageFaults, StorageServer
 from tpujob.errors import Conflict, NotFound, Refused, Transient
@@ -144,9 +144,8 @@ def test_every_refusal_becomes_an_error_of_ours() -> None:
         520: Transient,
     }
     for status, ours in table.items():
-        assert type(refusal(Reply(status, {}))) is ours, status
-    assert type(refusal(Reply(401, {}), retry_401=True)) is Transient
-    error = refusal(Reply(401, {}))
+        assert type(refusal(status, b"")) is ours, status
+    error = refusal(401, b"")
     assert isinstance(error, Refused)
     assert "gcloud auth application-default login" in error.hint
 

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pytest
+from google.cloud.storage import blob
+
 from tests.contract.emulator.storage_rig import ask
+from tpujob.adapters.gcs import client
+from tpujob.adapters.gcs import objects as gcs_objects
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.data.locations import Place, parse
 from tpujob.data.objects import CopyOutcome, LeftOut, SourceReader
@@ -18,6 +23,32 @@ from tpujob.data.sync.run import Preview, Sync
 class Silent:
     def planned(self, size: int) -> None: ...
     def moved(self, size: int) -> None: ...
+
+
+def split_uploads(monkeypatch: pytest.MonkeyPatch, above: int) -> None:
+    """Objects of more bytes are uploaded in pieces of 256 KiB."""
+    monkeypatch.setattr(gcs_objects, "SMALL", above)
+    monkeypatch.setattr(blob, "_MAX_MULTIPART_SIZE", above)
+    monkeypatch.setattr(client, "PIECE", 256 << 10)
+
+
+class Requests(JsonObjects):
+    """Cloud Storage whose requests that write pass through `write_request`."""
+
+    def write_request(self, send: Callable[..., Any], method: str, url: str, **options: Any) -> Any:
+        return send(method, url, **options)
+
+    def connect(self) -> Any:
+        google, session = super().connect()
+        send = session.request
+
+        def request(method: str, url: str, **options: Any) -> Any:
+            if method in ("POST", "PUT"):
+                return self.write_request(send, method, url, **options)
+            return send(method, url, **options)
+
+        session.request = request  # type: ignore[method-assign]
+        return google, session
 
 
 class Rig:

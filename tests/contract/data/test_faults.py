@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from tests.contract.data.proxy import between
-from tests.contract.data.rig import Rig, files_in
+from tests.contract.data.rig import Requests, Rig, files_in, split_uploads
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.data.objects import Piece
-from tpujob.data.sync import upload
 from tpujob.emulator.storage import StorageFault, StorageFaults, StorageServer
 from tpujob.errors import Refused, Transient
 
@@ -43,7 +41,7 @@ def test_a_flipped_byte_or_a_cut_is_caught_and_repeated(rig: Rig, seed: int) -> 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_large_file_survives_it(rig: Rig, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "SMALL", MIB)
+    split_uploads(monkeypatch, MIB)
     files = {"large": random.Random(seed).randbytes(7 * MIB + 12_345)}
     rig.write(files)
     for target in ("", rig.folder / "back"):
@@ -99,14 +97,16 @@ def test_no_permission_ends_the_sync_with_what_to_do(faulty: tuple[Rig, StorageF
 
 def test_a_file_without_its_end_is_not_copied(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The storage answers 308 without an error."""
-    monkeypatch.setattr(upload, "SMALL", MIB)
+    split_uploads(monkeypatch, MIB)
     rig.write({"large": random.Random(7).randbytes(5 * MIB)})
 
-    class Refusing(JsonObjects):
-        def send(self, session: str, data: Any, piece: Piece, crc32c: int | None) -> Any:
-            if piece.end == piece.size:
-                return self.offset(session, piece.size)
-            return super().send(session, data, piece, crc32c)
+    class Refusing(Requests):
+        def write_request(self, send: Any, method: str, url: str, **options: Any) -> Any:
+            span = options["headers"].get("content-range", "")
+            if span.endswith(f"-{5 * MIB - 1}/{5 * MIB}"):
+                headers = {"content-range": f"bytes */{5 * MIB}"}
+                return send(method, url, headers=headers, timeout=10)
+            return super().write_request(send, method, url, **options)
 
     with pytest.raises(Transient, match="has not taken"):
         rig.sync(objects=Refusing(rig.url, patience=10))
@@ -114,18 +114,18 @@ def test_a_file_without_its_end_is_not_copied(rig: Rig, monkeypatch: pytest.Monk
 
 
 def test_a_session_lost_by_the_storage_restarts(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "SMALL", MIB)
+    split_uploads(monkeypatch, MIB)
     files = {"large": random.Random(7).randbytes(5 * MIB)}
     rig.write(files)
 
-    class Ending(JsonObjects):
+    class Ending(Requests):
         pieces = 0
 
-        def send(self, session: str, *rest: Any) -> Any:
-            self.pieces += 1
+        def write_request(self, send: Any, method: str, url: str, **options: Any) -> Any:
+            self.pieces += method == "PUT"
             if self.pieces == 2:
-                self.drop(session)
-            return super().send(session, *rest)
+                send("DELETE", url)
+            return super().write_request(send, method, url, **options)
 
     done = rig.sync(objects=Ending(rig.url, patience=10))
     assert (done.copied, done.conflicts) == (1, 0)

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.contract.data.rig import Rig
+from tests.contract.data.rig import Requests, Rig, split_uploads
 from tests.contract.data.web import WebServer, serving
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.web_files import WebFiles
 from tpujob.data.locations import Url, web_files
-from tpujob.data.sync import upload
 from tpujob.data.sync.checksum_cache import ChecksumCache
 
 OURS = b"o" * 3000
@@ -28,29 +27,18 @@ def web() -> Iterator[WebServer]:
         yield server
 
 
-class Interrupted(JsonObjects):
+class Interrupted(Requests):
     """Cloud Storage in which another program acts before the n-th request that writes."""
 
     def __init__(self, rig: Rig, when: int, act: Any) -> None:
         super().__init__(rig.url, patience=10)
         self._when, self._act = when, act
 
-    def _turn(self) -> None:
+    def write_request(self, send: Any, method: str, url: str, **options: Any) -> Any:
         self._when -= 1
         if self._when == 0:
             self._act()
-
-    def put(self, *arguments: Any) -> Any:
-        self._turn()
-        return super().put(*arguments)
-
-    def begin(self, *arguments: Any) -> Any:
-        self._turn()
-        return super().begin(*arguments)
-
-    def send(self, *arguments: Any) -> Any:
-        self._turn()
-        return super().send(*arguments)
+        return send(method, url, **options)
 
 
 def fetch(rig: Rig, url: str, objects: JsonObjects) -> Any:
@@ -69,7 +57,7 @@ def fetch(rig: Rig, url: str, objects: JsonObjects) -> Any:
 def test_a_foreign_write_at_any_time_stays_and_is_reported_once(
     rig: Rig, web: WebServer, large: bool, before: bytes, when: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload, "SMALL", 1000 if large else 1 << 20)
+    split_uploads(monkeypatch, 1000 if large else 1 << 20)
     if before:
         rig.put("data/x", before)
     acted: list[bool] = []
@@ -85,7 +73,7 @@ def test_two_machines_and_a_foreign_writer_leave_one_whole_object(
 ) -> None:
     """The second machine has a cache of its own, and syncs in the middle of the first's."""
     chance = random.Random(seed)
-    monkeypatch.setattr(upload, "SMALL", chance.choice([1000, 1 << 20]))
+    split_uploads(monkeypatch, chance.choice([1000, 1 << 20]))
     foreign = chance.random() < 0.5
     ends: list[Any] = []
 

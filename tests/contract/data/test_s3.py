@@ -11,13 +11,12 @@ import pytest
 import urllib3
 
 from tests.contract.data import moto as moto_server
-from tests.contract.data.rig import Rig, files_in, named
+from tests.contract.data.rig import Rig, files_in, named, split_uploads
 from tests.support.local_server import LocalServer
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.s3_objects import S3Objects
 from tpujob.data.locations import S3Prefix
 from tpujob.data.objects import ObjectContent, ObjectFacts
-from tpujob.data.sync import upload
 from tpujob.data.sync.stream_copy import GONE
 from tpujob.errors import NotFound, Refused, Transient
 
@@ -126,7 +125,7 @@ def test_an_object_of_parts_has_no_checksum_that_its_bytes_are_compared_with(
     rig: Rig, s3: Any, small: int, algorithm: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """moto says a checksum of the parts' checksums as one of the bytes: two reads that agree outvote it."""
-    monkeypatch.setattr(upload, "SMALL", small)
+    split_uploads(monkeypatch, small)
     monkeypatch.setattr("time.sleep", lambda _: None)
     data = random.Random(1).randbytes(5 * MIB + 7)
     place = {"Bucket": "data", "Key": "parts"}
@@ -184,7 +183,7 @@ class Short(Flipped):
 def test_an_object_whose_bytes_are_wrong_twice_is_left_out_by_name_and_the_rest_copied(
     rig: Rig, s3: Any, small: int, kind: type[Flipped], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload, "SMALL", small)
+    split_uploads(monkeypatch, small)
     monkeypatch.setattr("time.sleep", lambda _: None)
     put(s3, {f"{n}": b"good" for n in range(5)} | {"bad": b"bad"}, ChecksumAlgorithm="CRC32")
     for target in (rig.place, rig.folder / "back"):
@@ -200,7 +199,7 @@ def test_an_object_whose_bytes_are_wrong_twice_is_left_out_by_name_and_the_rest_
 def test_an_object_that_changes_in_mid_copy_is_named_and_comes_with_the_next_sync(
     rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload, "SMALL", MIB)
+    split_uploads(monkeypatch, MIB)
     monkeypatch.setattr("time.sleep", lambda _: None)
 
     class Replacing(S3Objects):

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from tests.contract.data.proxy import between
-from tests.contract.data.rig import Rig, files_in, named
+from tests.contract.data.rig import Rig, files_in, named, split_uploads
 from tests.contract.data.web import WebServer, serving
 from tests.support.local_server import LocalServer
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.web_files import WebFiles
 from tpujob.data.locations import HEADER, Url, UrlList, web_files
-from tpujob.data.sync import upload
 from tpujob.data.sync.stream_copy import GONE
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
 
@@ -115,7 +114,7 @@ def test_of_a_list_that_is_not_looked_at_the_same_holds(rig: Rig, web: WebServer
 def test_a_poor_server_serves_a_large_file_through_cuts(
     rig: Rig, web: WebServer, poor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload, "SMALL", MIB)
+    split_uploads(monkeypatch, MIB)
     monkeypatch.setattr("time.sleep", lambda _: None)
     setattr(web, poor, False)
     web.files["large"] = random.Random(3).randbytes(3 * MIB + 17)
@@ -129,7 +128,7 @@ def test_a_poor_server_serves_a_large_file_through_cuts(
 def test_a_server_without_etag_and_time_begins_anew(
     rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload, "SMALL", 1000)
+    split_uploads(monkeypatch, 1000)
     monkeypatch.setattr("time.sleep", lambda _: None)
     web.etags = web.times = False
     web.files["x"] = b"x" * 5000
@@ -142,7 +141,7 @@ def test_a_server_without_etag_and_time_begins_anew(
 def test_a_file_that_is_replaced_in_mid_copy_is_named_and_comes_with_the_next_sync(
     rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload, "SMALL", MIB)
+    split_uploads(monkeypatch, MIB)
     monkeypatch.setattr("time.sleep", lambda _: web.files.update(x=b"B" * (2 * MIB + 5)))
     for target in (rig.place, rig.folder / "back"):
         web.files["x"] = b"A" * (2 * MIB + 5)
@@ -188,7 +187,7 @@ def test_redirects_are_few_and_lead_to_no_place_without_tls(rig: Rig, web: WebSe
 def test_flips_and_cuts_on_the_way_are_caught_where_there_is_an_md5(
     rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload, "SMALL", 20_000)
+    split_uploads(monkeypatch, 20_000)
     chance = random.Random(0)
     web.files = {f"{i:03d}": chance.randbytes(chance.randrange(4_000, 30_000)) for i in range(60)}
     expected = {f"127.0.0.1/{name}": data for name, data in web.files.items()}
@@ -258,7 +257,7 @@ class Endless(BaseHTTPRequestHandler):
 def test_a_server_that_sends_without_end_is_stopped_at_the_size_that_it_announced(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, how: str, small: bool
 ) -> None:
-    monkeypatch.setattr(upload, "SMALL", 1000 if small else 1)
+    split_uploads(monkeypatch, 1000 if small else 1)
     monkeypatch.setattr(Endless, "how", how)
     monkeypatch.setattr(Endless, "sent", 0)
     with LocalServer(Endless) as server:

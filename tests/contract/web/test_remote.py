@@ -31,7 +31,7 @@ from tpujob import __version__, errors
 from tpujob.adapters.http import client as remote_module
 from tpujob.adapters.http.client import RemoteJobs
 from tpujob.adapters.http.transport import BackendReply, BackendRequest
-from tpujob.api import BrokenView, HostAccess, JobsApi, ListAsked, LogPage
+from tpujob.api import BrokenView, HostAccess, JobsApi, ListQuery, LogPage
 from tpujob.domain import paging
 from tpujob.errors import BackendGone, BadRequest, NotFound, Transient
 from tpujob.lib import unix_sockets
@@ -57,8 +57,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "metrics": JOB,
     "logs": {"job": "42", "host": 0, "attempt": 1, "tail": 0},
     "log_block": {"job": "42", "host": 0, "cursor": ""},
-    "log_window": {"job": "42", "asked": {"part": 0.0, "lines": 5}},
-    "log_search": {"job": "42", "asked": {"text": "a b&c", "regexp": True}},
+    "log_window": {"job": "42", "query": {"part": 0.0, "lines": 5}},
+    "log_search": {"job": "42", "query": {"text": "a b&c", "regexp": True}},
     "diff": {"a": "42", "b": "digits"},
     "access": {"job": "42", "host": 1, "key": "ssh-ed25519 AAAA"},
     "cancel": {"job": "42", "release": True},
@@ -457,7 +457,7 @@ def test_a_long_list_comes_in_pages_and_is_whole(
 
 
 def test_what_a_list_is_asked_arrives_as_it_was_said(api: ScriptedJobs, url: str) -> None:
-    query: ListAsked = {
+    query: ListQuery = {
         "user": "ada & eve",
         "mine": True,
         "states": ["running", "queued"],

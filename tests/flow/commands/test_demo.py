@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.responses import Response
 
 from tests.support.commands import Tpujob, stand_in
 from tests.support.scripted import ScriptedJobs, attempt_view, event_view, job_view
 from tpujob.cli.commands.demo import time_to_preempt
-from tpujob.emulator.http_messages import Request, Response, json_response
-from tpujob.emulator.http_server import HttpThread
+from tpujob.emulator.http_server import HttpThread, Request, json_response
 
 
 @pytest.mark.parametrize(

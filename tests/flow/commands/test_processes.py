@@ -70,7 +70,7 @@ def test_ctrl_c_says_that_the_job_goes_on(
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     job = "000002" if command == "create" else "000042"
-    again = f"logs {job} -f" if command == "logs" else f"show {job}"
+    again = {"wait": f"wait {job}", "events": f"events {job} -f"}.get(command, f"logs {job} -f")
     assert process.returncode == 130
     assert f"Job {job} continues" in err
     assert f"follow it again: tpujob {again}\n" in err

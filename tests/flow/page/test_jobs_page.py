@@ -12,7 +12,7 @@ from tests.flow.page.conftest import ALL, HTML, NARROW, WIDE, OpenTab, Site
 from tests.flow.page.story import fits, rows
 from tests.support.callers import ADA
 from tpujob.api import JobOrder
-from tpujob.domain.model import State
+from tpujob.domain.model import Cause, Proof, State
 
 
 def test_an_empty_store_teaches_the_next_command(site: Site, open_tab: OpenTab):
@@ -142,6 +142,7 @@ def test_the_page_names_the_command_that_lists_the_same(site: Site):
         ("?who=everyone", "tpujob list"),
         ("?who=everyone&show=all", "tpujob list --all"),
         ("?state=failed&state=running", "tpujob list --mine --state failed --state running"),
+        ("?cause=OOM_HBM", "tpujob list --mine --cause OOM_HBM"),
         (
             "?user=bob&q=a+b&order=spent&reverse=1",
             "tpujob list --user bob --text &#39;a b&#39; --order spent --reverse",
@@ -149,6 +150,16 @@ def test_the_page_names_the_command_that_lists_the_same(site: Site):
     ):
         page = httpx.get(f"{site.url}/{query}", headers=HTML).text
         assert f"<code>{command}</code>" in page, query
+
+
+def test_a_cause_finds_jobs_that_ended_long_ago_as_its_command_does(site: Site):
+    ended = lab.NOW - 9 * 86_400
+    (job,) = site.store_jobs(
+        [lab.job_in(State.FAILED, cause=Cause.OOM_HBM, finished_at=ended, state_since=ended)]
+    )
+    page = httpx.get(f"{site.url}/?who=everyone&cause=OOM_HBM", headers=HTML).text
+    assert "<code>tpujob list --cause OOM_HBM</code>" in page
+    assert f'<tr id="job-{job.id}"' in page
 
 
 def test_starred_rows_come_first_and_stay_so(site: Site, open_tab: OpenTab):
@@ -215,3 +226,21 @@ def test_ages_go_on_while_the_page_is_open(site: Site, open_tab: OpenTab):
     expect(age).to_have_text("59s")
     page.clock.run_for(60_000)
     expect(age).to_have_text("1m")
+
+
+def test_a_success_with_an_error_in_its_last_lines_has_another_mark_and_says_so(
+    site: Site, open_tab: OpenTab
+):
+    plain, doubtful = (lab.job_in(State.SUCCEEDED, n) for n in (0, 3))
+    text = "all 2 hosts exited with 0, but the last lines of host 1 have an error"
+    *earlier, last = doubtful.attempts
+    last = replace(last, message=text, last_error=Proof(1, "ValueError: no such shard"))
+    site.store_jobs([plain, replace(doubtful, attempts=(*earlier, last))])
+    page = open_tab(ALL)
+    mark = page.locator("#rows .state.trouble")
+    expect(mark).to_have_count(1)
+    expect(mark).to_have_text("succeeded, error")
+    expect(mark).to_have_attribute("title", text)
+    expect(mark.locator("use")).to_have_attribute("href", "#i-warn")
+    expect(page.get_by_text("but the last lines of host 1 have an error")).to_be_visible()
+    expect(page.locator("#rows .state.succeeded:not(.trouble)")).to_have_text("succeeded")

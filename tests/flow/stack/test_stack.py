@@ -17,7 +17,8 @@ from tests.support.waiting import until
 from tpujob.config import stack_processes
 from tpujob.config.settings import Settings, load
 from tpujob.config.stack_processes import StackProcess
-from tpujob.errors import BackendGone
+from tpujob.errors import BackendGone, BadRequest
+from tpujob.wiring import client
 
 DUMMY = Path(__file__).with_name("dummy_process.py")
 LONG = 30.0
@@ -183,6 +184,16 @@ def test_a_ready_file_or_old_pid_proves_nothing(rig: Rig, sleeper: subprocess.Po
         assert rig.down() == []
         ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
     assert sleeper.poll() is None, "a process of another program was ended"
+
+
+def test_a_shared_backend_that_is_starting_is_not_ended_by_the_next_one(
+    rig: Rig, sleeper: subprocess.Popen[bytes]
+) -> None:
+    assert stack_processes.claim_service(rig.settings)
+    stack_processes.note(rig.settings.process_file("backend"), sleeper.pid)
+    with pytest.raises(BadRequest, match="serves all users already, and is starting"):
+        client.make_way(rig.settings)
+    assert sleeper.poll() is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", '{"pid": "1"}', '{"pid": -1}', '{"pid": 0}'])

@@ -356,8 +356,8 @@ def test_a_group_is_shown_as_what_its_elements_do(stage: Stage) -> None:
         states = Counter(job.state.value for job in elements(stage, group))
         states[row["state"]] += 1
         assert stage.api.list()["states"] == {state: n for state, n in states.items() if n}
-        rows = stage.api.list({"states": [row["state"]], "recent": True})["rows"]
-        assert [row["id"] for row in rows] == [group]
+        rows = stage.api.list({"states": [row["state"]]})["rows"]
+        assert group in [row["id"] for row in rows]
         return row["state"], row["why"], view.get("place") and "in the queue"
 
     assert shown() == ("queued", "0 of 6 ended; 6 queued", None)

@@ -9,7 +9,7 @@ from tpujob.domain.access import Principal, Role
 from tpujob.domain.capacity import planning
 from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.model import Cause, Job, State
-from tpujob.domain.money.ledger import usd_of_job
+from tpujob.domain.money.ledger import usd
 from tpujob.domain.observations import ReasonKind
 from tpujob.engine import queue
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
@@ -62,7 +62,7 @@ def test_a_budget_counts_slices_that_were_handed_on(stage: Stage) -> None:
         first, State.FAILED, limit=2000, also=lambda: stage.reports(first, phase="running")
     )
     assert ended.cause is Cause.BUDGET
-    assert 9 < usd_of_job(ended, stage.clock.now()) <= 10
+    assert 9 < usd(ended.slices, stage.clock.now()) <= 10
 
 
 def test_the_next_job_starts_on_the_slice_and_pays_from_that_moment(stage: Stage) -> None:
@@ -84,7 +84,7 @@ def test_the_next_job_starts_on_the_slice_and_pays_from_that_moment(stage: Stage
     both = [stage.job(id) for id in (first, second)]
     whole = both[1].slices[-1].gone_at - both[0].slices[-1].ready_at  # type: ignore[operator]
     rate = both[0].slices[-1].usd_per_hour or 0.0
-    assert sum(usd_of_job(job, now) or 0 for job in both) == pytest.approx(rate * whole / 3600)
+    assert sum(usd(job.slices, now) or 0 for job in both) == pytest.approx(rate * whole / 3600)
     for job in both:
         assert invariants.of_job(job) == []
     assert len(stage.cloud.created) == 1
@@ -302,10 +302,10 @@ def test_a_kept_slice_that_others_need_is_given_back(stage: Stage, owner: Princi
 def test_a_slice_is_kept_no_longer_than_the_budget_pays_for(stage: Stage) -> None:
     first = kept(stage, 3600.0)
     rate = stage.job(first).slices[-1].usd_per_hour or 0.0
-    spent = usd_of_job(stage.job(first), stage.clock.now()) or 0.0
+    spent = usd(stage.job(first).slices, stage.clock.now()) or 0.0
     stage.api.acting_for(ADA).resume(first, budget=spent + rate / 4)
     done = stage.until(first, State.SUCCEEDED)
-    assert (usd_of_job(done, stage.clock.now()) or 0.0) < spent + rate / 4
+    assert (usd(done.slices, stage.clock.now()) or 0.0) < spent + rate / 4
 
 
 def test_a_slice_that_is_lost_while_it_is_kept_is_given_back(stage: Stage) -> None:

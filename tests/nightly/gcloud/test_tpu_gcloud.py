@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from google.cloud import tpu_v2
 from google.protobuf import json_format
+from starlette.responses import Response
 
 from tests.support import gcloud as sdk
 from tests.support.gcloud import Gcloud
 from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node_state, queued, result, until
 from tpujob.adapters.cloud_tpu.request import Options, queued_request
 from tpujob.domain.model import Slice
-from tpujob.emulator.http_messages import Body, Request, Response
-from tpujob.emulator.http_server import HttpThread
+from tpujob.emulator.http_server import HttpThread, Request
 from tpujob.emulator.tpu import rest
 
 pytestmark = sdk.needed
@@ -58,10 +58,9 @@ class Stage:
         self.gcloud = Gcloud(variables, folder)
 
     async def _record(self, request: Request) -> Response:
-        body = await request.body.read()
-        request.body = Body(body)
+        body = await request.body()
         message = json.loads(body) if body else None
-        self.sent.append(Sent(request.method, request.path, dict(request.query), message))
+        self.sent.append(Sent(request.method, request.path, dict(request.query_params), message))
         return await self._answer(request)
 
     def get(self, path: str) -> Any:

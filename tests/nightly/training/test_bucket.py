@@ -8,10 +8,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from starlette.responses import Response
 
 from tests.support.workload_rig import Job
 from tpujob.contract import Exit
-from tpujob.emulator.http_messages import Request, Response
+from tpujob.emulator.http_server import Request
 from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.storage.bucket_api import BucketApi
 from tpujob.emulator.storage.json_api import JsonApi
@@ -30,7 +31,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return await get_bucket(self, request, bucket)
 
     async def listed(self: JsonApi, request: Request, bucket: str) -> Response:
-        requests.append(request.query.get("prefix", ""))
+        requests.append(request.query_params.get("prefix", ""))
         return await list_objects(self, request, bucket)
 
     monkeypatch.setattr(BucketApi, "get_bucket", get)

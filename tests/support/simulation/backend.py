@@ -106,7 +106,7 @@ class SimReconciler(Reconciler):
 
     def _patient(self, job_id: str, wake_in: float) -> float:
         changes_in = self.world.quiet_until(job_id) - self.world.sim.now
-        with_budget = self.store.peek(job_id).spec.budget is not None
+        with_budget = self.spending.budgets or self.store.peek(job_id).spec.budget is not None
         if wake_in < 5 or changes_in < wake_in or with_budget:
             return wake_in
         patience = min(PATIENT, changes_in + wake_in * self.world.fate.random())
@@ -162,9 +162,12 @@ class Backend:
             SecretsInMemory(),
             store.reputation,
         )
-        self.reconciler = SimReconciler(ports, owner=name, report_every=60.0, queue=play.queue)
-        # the queue reads the store while it holds it
+        self.reconciler = SimReconciler(
+            ports, owner=name, report_every=60.0, queue=play.queue, budgets=play.budgets
+        )
+        # these read the store while they hold it
         self.reconciler.queue._lock = SimLock(sim)  # type: ignore[assignment]
+        self.reconciler.spending._lock = SimLock(sim)  # type: ignore[assignment]
         self.reconciler.world, self.reconciler.monitor = world, world.monitor
         orphans = SimOrphans(store, play.slices, play.hosts, clock, zones=lambda: ZONES)
         self.loop = loop = Loop(

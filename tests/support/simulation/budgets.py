@@ -1,4 +1,5 @@
-"""I14: the amount billed stays within a budget, and no job is stopped before its budget is used up."""
+"""I14: the amount billed stays within a budget, a job's own or one of all jobs, and no job is stopped before one of its
+budgets is used up."""
 
 from __future__ import annotations
 
@@ -26,9 +27,15 @@ class Budgets:
         self.world, self.jobs, self.broken = world, jobs, broken
         self.blind = 0.0  #: seconds in which no backend could act
         self.unread = Counter[str]()  #: seconds in which a job's record could not be read
+        self.shared = 0.0  #: US dollars for all jobs; 0: no limit
+        self._rates: dict[str, float] = {}  #: by slice, where a budget is shared
+        self._excuses: dict[str, float] = {}  #: by job, also such as were removed since
 
     def committed(self, before: Job, job: Job, event: Event) -> None:
         limit = _limit(job)
+        if self.shared:
+            self._rates |= {s.name: s.usd_per_hour or 0.0 for s in job.slices}
+            self._within_shared()
         if limit is None:
             return
         if event.kind is EventKind.SLICE_REQUESTED and job.slice:
@@ -39,11 +46,36 @@ class Budgets:
         short = job.next_state is State.FAILED and job.cause is Cause.BUDGET
         remaining = limit - self._spent(job) - _burn(before) * OUT / 3600
         timed = job.spec.max_time is not None  # it may have run for that long
-        if short and not timed and before.next_state is None and remaining > self._excuse(job):
+        early = short and not timed and before.next_state is None and remaining > self._excuse(job)
+        if early and not self._shared_is_used_up():
             text = f"stopped after ${self._spent(job):.2f} of ${limit:.2f}"
             self.broken("I14", job.id, text)
         if job.state.final:
             self.kept(job)
+
+    def _within_shared(self) -> None:
+        self._excuses |= {job.id: self._excuse(job) for job in self.jobs.values()}
+        spent, allowed = self._spent_by_all(), self.shared + sum(self._excuses.values())
+        if spent > allowed:
+            text = f"all were billed for ${spent:.2f}, with a budget of ${self.shared:.2f}"
+            self.broken("I14", "", text)
+
+    def _spent_by_all(self) -> float:
+        now, total = self.world.sim.now, 0.0
+        for machine in (*self.world.machines.values(), *self.world.past):
+            seconds = max(0.0, min(now, machine.gone_at) - machine.ready_at)
+            total += self._rates.get(machine.name, 0.0) * seconds / 3600
+        return total
+
+    def _shared_is_used_up(self) -> bool:
+        """Return whether the shared budget pays for little more than the way out of all slices."""
+        out = sum(self._rates.get(name, 0.0) for name in self.world.machines) * 2 * OUT / 3600
+        return bool(self.shared) and self.shared - self._spent_by_all() - out <= 0
+
+    def pay_for_no_more(self) -> bool:
+        """Return whether the shared budget has too little left for another slice, perhaps of two times the size."""
+        slice_ = 2 * max(self._rates.values(), default=0.0) * (OUT + WORTH) / 3600
+        return bool(self.shared) and self.shared - self._spent_by_all() < slice_
 
     def kept(self, job: Job) -> None:
         limit = _limit(job)

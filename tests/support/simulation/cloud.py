@@ -37,7 +37,7 @@ class Cloud:
         return seen
 
     def _look(self, slice: Slice) -> SliceSeen:
-        self.world.cloud_outage.check("look")
+        self.world.check_cloud("look")
         now, machine = self.sim.now, self.world.machines.get(slice.name)
         if machine is None or now < machine.listed_at:
             return Absent()
@@ -72,7 +72,7 @@ class Cloud:
 
     def _survey(self, zones: Collection[str]) -> SliceSurvey:
         """Return a late and incomplete list: without a zone or a slice, or with a slice that lacks a node."""
-        self.world.cloud_outage.check("survey")
+        self.world.check_cloud("survey")
         hit, chance, at = self.effect.hits, self.surveys, self.sim.now
         if hit("survey_lags"):
             at -= chance.uniform(5, LAG - 10)
@@ -103,7 +103,7 @@ class Cloud:
 
     def _create(self, slice: Slice, job_id: str) -> None:
         world, now, fate = self.world, self.sim.now, self.world.fate
-        world.cloud_outage.check("create")
+        world.check_cloud("create")
         world.monitor.creating(slice, job_id)
         if slice.name in world.machines:
             return
@@ -137,7 +137,7 @@ class Cloud:
 
     def _delete(self, slice: Slice, even_suspending: bool) -> None:
         world, now = self.world, self.sim.now
-        world.cloud_outage.check("delete")
+        world.check_cloud("delete")
         world.monitor.deleting(slice)
         machine = world.machines.get(slice.name)
         if machine is None or now >= machine.deleting_at:
@@ -164,7 +164,7 @@ class Cloud:
         return self._call("", "list", ",".join(zones), lambda: self._list(zones), timeout)
 
     def _list(self, zones: Sequence[str]) -> list[Owned]:
-        self.world.cloud_outage.check("list")
+        self.world.check_cloud("list")
         return [
             Owned(m.name, m.zone, m.job, m.created, suspending=m.suspending(self.sim.now))
             for m in self.world.machines.values()

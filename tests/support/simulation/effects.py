@@ -129,8 +129,17 @@ class Effects:
 class Outage:
     """A service with outages."""
 
-    def __init__(self, sim: Sim, effects: Effects, fault: str, *, longest: float) -> None:
+    def __init__(
+        self,
+        sim: Sim,
+        effects: Effects,
+        fault: str,
+        *,
+        longest: float,
+        error: str = "503 the service is unavailable",
+    ) -> None:
         self.sim, self.effects, self.fault, self.longest = sim, effects, fault, longest
+        self.error = error
         self.random = sim.random(fault)
         self.until = 0.0
         self._next()
@@ -147,4 +156,4 @@ class Outage:
     def check(self, name: str) -> None:
         if self.sim.now < self.until:
             self.effects.counts.faults += 1
-            raise Transient(f"{name}: 503 the service is unavailable")
+            raise Transient(f"{name}: {self.error}")

@@ -44,7 +44,9 @@ class Offers:
         self._unsure_until = max(self._unsure_until, until)
 
     def granted(self, backend: str, slice: Slice) -> None:
-        self.refused.pop((backend, f"{slice.zone}/{slice.type}/{slice.tpu_slices}"), None)
+        """Note that the cloud has as much again, or less."""
+        for number in range(1, slice.tpu_slices + 1):
+            self.refused.pop((backend, f"{slice.zone}/{slice.type}/{number}"), None)
 
     def answered(self, backend: str, slice: Slice) -> None:
         """Let other jobs request the offer again: this backend's request is answered."""

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.simulation.sim import EPOCH
 from tests.support.simulation.users import ASKED_IN_VAIN, TWO_REGIONS, VERBS, User, spec
-from tpujob.domain.access import Principal, Role
+from tpujob.domain.access import BACKEND, Principal, Role
 from tpujob.domain.capacity.settings import ANYTHING, OwnerLimits, QueueSettings
+from tpujob.domain.members import Member as Listed
 from tpujob.domain.model import Job
 from tpujob.errors import BadRequest, BadSpec, Forbidden
 
@@ -66,9 +67,11 @@ class Member(User):
 
     def __init__(self, play: Play, number: int) -> None:
         super().__init__(play, number)
-        self.who = Principal(f"lab:{number}", f"lab{number}", Role.SUBMITTER)
+        self.name = f"lab{number}"
+        self.who = Principal(f"lab:{number}", self.name, Role.SUBMITTER)
         self.random = play.sim.random(f"lab-{number}")
-        self.done = False
+        self.id = self.who.id  #: of their jobs
+        self.done, self.leaves = False, False
 
     def live(self) -> None:
         sim, random, hours = self.play.sim, self.random, self.play.profile.hours
@@ -78,16 +81,31 @@ class Member(User):
             sim.sleep(random.expovariate(1 / 600))
         for _ in range(random.randint(0, 8)):
             sim.sleep(random.expovariate(1 / 1200))
-            if self.play.effects.calm:
+            if self.play.effects.calm or self.leaves:
                 break
             self._meddle()
+        while any(member.leaves for member in self.play.members):
+            sim.sleep(60)
         sim.sleep(max(0.0, EPOCH + hours * 3600 - sim.now) + 1)
         for job in [j for j in self._own() if j.held_by and not j.state.final]:
             self._ask("release", job)
         self.done = True
 
+    def leave(self, heir: Member) -> None:
+        """Be removed by an admin at some time: the heir gets their jobs."""
+        sim, members = self.play.sim, self.play.real.members
+        for who in (self.who, heir.who):
+            members.change(who.name, lambda _, who=who: Listed(who.name, Role.SUBMITTER, who.id))
+        sim.sleep(self.random.uniform(0.4, 0.9) * self.play.profile.hours * 3600)
+        self.leaves, self.who = True, BACKEND
+        sim.note(f"an admin removes {self.name}, and {heir.name} gets their jobs")
+        while self._own():  # a record that cannot be read is left out
+            self.insist(lambda api: api.remove_member(self.name, to=heir.name))
+            sim.sleep(60)
+        self.leaves = False
+
     def _own(self) -> list[Job]:
-        return [j for j in self.play.monitor.jobs.values() if j.owner == self.who.id]
+        return [j for j in self.play.monitor.jobs.values() if j.owner == self.id]
 
     # Submit -----------------------------------------------------------------------------------------------------------
 

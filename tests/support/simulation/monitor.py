@@ -58,6 +58,7 @@ _USER = (
     EventKind.QUEUE_RELEASED,
     EventKind.QUEUE_MOVED,
     EventKind.REQUEUE_REQUESTED,
+    EventKind.HANDED_OVER,
 )
 
 
@@ -126,7 +127,8 @@ class Monitor:
             self.broken("I6", job.id, f"{self._who()} wrote under the lease of {lease.owner}")
         if lease is None and event.kind not in _USER:
             self.broken("I6", job.id, f"{event.kind} was written without a lease")
-        self._none(broken_by(before, job))
+        handed_over = event.kind is EventKind.HANDED_OVER
+        self._none(broken_by(replace(before, user=job.user) if handed_over else before, job))
         self._none(invariants.of_job(job))
         if CANARY in f"{event.text} {event.payload} {job.message}":
             self.broken("I11", job.id, "an event tells what is in the environment")
@@ -402,7 +404,9 @@ class Monitor:
                 self.broken("I7", job_id, f"the submit {key} was acknowledged, and is lost")
 
     def _goes_on(self, job: Job) -> bool:
-        """Return whether a job has much work left, and makes progress."""
+        """Return whether a job has much work left and makes progress, or waits for a larger budget."""
+        if job.state is State.QUEUED and self.budgets.pay_for_no_more():
+            return True
         if job.spec.is_group:
             return any(self._goes_on(item) for item in self.jobs.values() if item.group == job.id)
         attempt = job.attempt

@@ -227,9 +227,8 @@ def times_of_reports_are_ignored() -> Patch:
     """Take the age of an old report from its object, which looks fresh."""
 
     def planted(real: Any, job: Any, host: int, blob: Any, newest: Any, key: Any) -> Any:
-        reports, fault = real(job, host, blob, newest, key)
-        fresh = tuple(replace(r, since=blob.updated) for r in reports)
-        return fresh, "" if fresh else fault
+        fresh, fault = real(job, host, blob, newest, key)
+        return fresh and replace(fresh, since=blob.updated), "" if fresh else fault
 
     return everywhere(judge, planted)
 

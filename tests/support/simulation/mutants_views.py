@@ -16,7 +16,7 @@ from tests.support.simulation.patches import (
 from tpujob.domain.decide.attempt_end import ran_since
 from tpujob.domain.events import EventKind
 from tpujob.domain.money import budget
-from tpujob.domain.money.ledger import usd_of_job
+from tpujob.domain.money.ledger import usd
 from tpujob.domain.progress import common_checkpoint, job_progress, steps_kept
 
 BUGS["budgets_are_only_shown"] = value_bug(
@@ -66,9 +66,7 @@ def every_step_since_a_known_checkpoint_is_lost() -> Patch:
 
 @bug("preempted while running", "I17")
 def only_the_newest_slice_is_paid() -> Patch:
-    return everywhere(
-        usd_of_job, lambda real, job, now: real(replace(job, slices=job.slices[-1:]), now)
-    )
+    return everywhere(usd, lambda real, slices, now: real(tuple(slices)[-1:], now))
 
 
 @bug("two slices are paid from one budget", "I14")

@@ -28,6 +28,7 @@ class Work:
     maths: int = 0  #: its numbers break at this step wherever it runs; 0: they do not
     tells_step: bool = True  #: whether the line about broken numbers names the step
     one_saves: bool = False  #: only its first host saves checkpoints, and lists them
+    lists: bool = False  #: every host lists its checkpoints
 
 
 def draw(random: Random, lengths: tuple[int, ...], maths: float) -> Work:

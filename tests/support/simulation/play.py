@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from tests.support.stores import in_memory
 from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
 from tpujob.domain.decide import group
 from tpujob.domain.model import State
+from tpujob.domain.money.ledger import US
+from tpujob.domain.money.shared import SharedBudget
 from tpujob.engine import queue as engine_queue
 
 #: after the last fault, in virtual seconds, for everything to come to its end
@@ -82,12 +85,15 @@ class Play:
         self.copies = Copies(self.bucket)
         self.real = in_memory(lambda: self.sim.now)
         outage = Outage(self.sim, self.effects, "store_outage", longest=900)
-        self.outages = [outage, self.world.cloud_outage, self.bucket.outage]
+        self.outages = [
+            outage, self.world.cloud_outage, self.world.signed_out, self.bucket.outage,
+        ]  # fmt: skip
         self.monitor = self.world.monitor = Monitor(self, outage)
         self.store = SimStore(self.real, self.world, self.monitor, outage)
         self.monitor.unread = self.monitor.queue.unread = self.store.is_damaged
         self.random = self.sim.random("backends")
         self._names, self._none_until = 0, 0.0
+        self.budgets = self._shared_budgets(self.sim.random("shared budget"))
         self.backends = [self._backend() for _ in range(profile.backends)]
         self.users = [User(self, n) for n in range(1, profile.jobs + 1)]
         for user in self.users if script is None else ():
@@ -97,6 +103,9 @@ class Play:
             self.world.lengths_of = self._lengths_of
         for member in self.members:
             self.sim.spawn(member.live, Process(f"lab{member.number}"))
+        if len(self.members) > 1 and self.sim.random("leaves").random() < profile["member_leaves"]:
+            first, second = self.members[:2]
+            self.sim.spawn(lambda: first.leave(second), Process("admin"))
         self._patches = contextlib.ExitStack()
         self._watch()
         if script is not None:
@@ -116,6 +125,13 @@ class Play:
         self.sim.stop()
         self.real.close()
         self._patches.close()
+
+    def _shared_budgets(self, random: Random) -> tuple[SharedBudget, ...]:
+        """Return the budget from which all jobs of the seed are paid, if there is one."""
+        if random.random() >= self.profile["shared_budget"]:
+            return ()
+        usd = self.monitor.budgets.shared = round(math.exp(random.uniform(3.5, 7)), 2)
+        return (SharedBudget(round(usd * US)),)
 
     def _lengths_of(self, job: str) -> tuple[int, ...]:
         of_lab = self.monitor.jobs[job].owner.startswith("lab")

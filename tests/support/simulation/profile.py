@@ -72,8 +72,18 @@ _NEW: dict[str, tuple[float, float]] = {
     "damaged": (0.1, 1.0),
     "agent_elsewhere": (0.1, 0.5),  #: of each death of an agent: on any host, not the first
 }
-NEW = frozenset(_NEW)
-RATES = _FIRST | _LATER | _NEW
+#: drawn after those
+_NEWEST: dict[str, tuple[float, float]] = {
+    "lists_checkpoints": (0.3, 1.0),  #: no fault: of jobs, whose hosts list their checkpoints
+    "unauthenticated": (0.05, 0.5),  #: of each hour: the cloud accepts no credentials for a while
+    "shared_budget": (0.1, 0.5),  #: no fault: all jobs are paid from one budget
+    "member_leaves": (
+        0.2,
+        0.7,
+    ),  #: of people who share the queue: one goes, and another gets the jobs
+}
+NEW = frozenset(_NEW | _NEWEST)
+RATES = _FIRST | _LATER | _NEW | _NEWEST
 
 
 @dataclass(frozen=True)
@@ -127,7 +137,7 @@ def draw(random: Random, seed: Seed) -> Profile:
     drawn = _drawn(random, _FIRST)
     backends = seed.backends or random.randint(1, 3)
     drawn |= _drawn(random, _LATER)
-    drawn |= _drawn(random, _NEW)
+    drawn |= _drawn(random, _NEW) | _drawn(random, _NEWEST)
     rates = {name: 0.0 if name in seed.off else rate for name, rate in drawn.items()}
     hours = seed.hours or size.hours
     return Profile(rates, seed.jobs or size.jobs, backends, hours, size.lengths)

@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tpujob.protocol import signing
+from tpujob.protocol.limits import MAX_CHECKPOINTS
 
 if TYPE_CHECKING:
     from tests.support.simulation.plans import Work
@@ -191,7 +192,9 @@ class Program:
                 # an agent that knows the bad step names the newest checkpoint before it
                 saved = min(saved, max((self.verdict["step"] - 1) // EVERY * EVERY, run.resumed))
             facts["checkpoint"] = saved or None
-            if run.work.one_saves:
-                saves = [*range(run.resumed // EVERY * EVERY + EVERY, saved + 1, EVERY)]
-                facts |= {"checkpoint": None} if self.host else {"checkpoints": saves}
+            saves = {*range(run.resumed // EVERY * EVERY + EVERY, saved + 1, EVERY), saved} - {0}
+            if run.work.one_saves and self.host:
+                facts["checkpoint"] = None
+            elif run.work.one_saves or run.work.lists:
+                facts["checkpoints"] = sorted(saves)[-MAX_CHECKPOINTS:]
         return facts

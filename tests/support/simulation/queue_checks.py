@@ -45,7 +45,9 @@ class QueueChecks:
         self.asked: dict[str, tuple[str, float]] = {}  #: job: who requested its slice, and when
         self.cancelled: dict[str, float] = {}  #: groups: when
         self.held: dict[str, float] = {}  #: groups: when
-        self.left: set[tuple[str, str]] = set()  #: share and owner of jobs that were removed
+        self.left: set[tuple[str, str]] = (
+            set()
+        )  #: share and owner of jobs that were removed or handed over
         self._entries: dict[str, tuple[tuple[int, int], QueueEntry]] = {}
         self._same: dict[tuple[str, str], tuple[QueueEntry, QueueEntry]] = {}
         self._checked: dict[str, float] = {}
@@ -176,6 +178,8 @@ class QueueChecks:
 
     def committed(self, name: str, before: Job, job: Job, event: Event) -> None:
         self.changed[job.id] = self.sim.now
+        if job.submitter != before.submitter:
+            self.left.add((before.spec.share, before.submitter))
         if job.spec.is_group:
             if job.desired is DesiredState.RUN:
                 self.cancelled.pop(job.id, None)

@@ -92,9 +92,8 @@ class User:
         self.vary(document)
         key = f"key-{self.number}"
         view = self.insist(lambda api: api.create(document, idempotency_key=key))
-        assert view is not None
-        self.job_id = view["id"]
-        if self.random.random() < 0.3:
+        self.job_id = view["id"] if view else "refused"  # as a shared budget is used up
+        if view is None or self.random.random() < 0.3:
             return
         for _ in range(self.random.randint(0, 5)):
             self.play.sim.sleep(self.random.expovariate(1 / 1800))

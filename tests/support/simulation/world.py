@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,9 @@ class World:
         self.lengths_of: Callable[[str], tuple[int, ...]] = lambda job: effects.profile.lengths
         self.fate, self.refusals = sim.random("fate"), sim.random("refusals")
         self.cloud_outage = Outage(sim, effects, "cloud_outage", longest=1500)
+        self.signed_out = Outage(
+            sim, effects, "unauthenticated", longest=5400, error="401 the credentials have expired"
+        )
         self.scarce: dict[str, float] = {}  #: zone, or region for a quota -> until
         stock = sim.random("stock")
         names = {zone: [f"{zone}/r{i:02d}" for i in range(STOCK)] for zone in ZONES}
@@ -138,6 +142,10 @@ class World:
         self.scarce.clear()
         self.cloud_outage.until = 0.0
 
+    def check_cloud(self, call: str) -> None:
+        self.cloud_outage.check(call)
+        self.signed_out.check(call)
+
     # Programs --------------------------------------------------------------------------------------------------------
 
     def begin(self, machine: Machine, host_plan: HostPlan) -> None:
@@ -184,7 +192,8 @@ class World:
 
     def _work(self, job: str) -> plans.Work:
         random = self.sim.random(f"{job}:work")
-        return plans.draw(random, self.lengths_of(job), self.effects.profile["maths"])
+        work = plans.draw(random, self.lengths_of(job), self.effects.profile["maths"])
+        return replace(work, lists=random.random() < self.effects.profile["lists_checkpoints"])
 
     def _refuse(self, run: Run, avoid: Mapping[str, str]) -> None:
         """Check machines before the program: a host refuses a suspected machine, and the others wait."""

@@ -239,8 +239,10 @@ def test_what_a_list_is_narrowed_to_reaches_the_backend(tpujob: Tpujob, api: Scr
 
     assert filters() == {"recent": True}
     assert filters("--all") == {}
-    assert filters("--state", "failed", "--state", "running") == {"states": ["failed", "running"]}
-    assert filters("--cause", "OOM_HBM", "--mine") == {"causes": ["OOM_HBM"], "mine": True}
+    named = {"recent": True, "states": ["failed", "running"]}
+    assert filters("--state", "failed", "--state", "running") == named
+    of_cause = {"recent": True, "causes": ["OOM_HBM"], "mine": True}
+    assert filters("--cause", "OOM_HBM", "--mine") == of_cause
     narrowed = filters("--type", "v4-16", "--zone", "us-central2-b", "--text", "llama", "-r")
     assert narrowed == {
         "recent": True,
@@ -388,7 +390,7 @@ def test_lines_that_are_looked_for_have_their_numbers(tpujob: Tpujob, api: Scrip
     assert tpujob(*grep, "--host", "1").out.splitlines()[1] == "123: nan"
     assert [x["line"] for x in tpujob(*grep, "--json").json] == [7, 123]
     assert tpujob("logs", "42", "--grep", "N.n", "-E", "-i", "--count").out == "2\n"
-    request = api.named("log_search")[-1]["asked"]
+    request = api.named("log_search")[-1]["query"]
     assert (request["text"], request["regexp"], request["ignore_case"]) == ("N.n", True, True)
 
 
@@ -396,10 +398,10 @@ def test_a_line_is_shown_with_those_around_it(tpujob: Tpujob, api: ScriptedJobs)
     api.window["lines"] = [window_line(1, 7, "x", cut=9)]
     result = tpujob("logs", "42", "--host", "1", "--line", "7", "--around", "0")
     assert result.out == "7: x ... 9 bytes more\n"
-    place = api.named("log_window")[-1]["asked"]
+    place = api.named("log_window")[-1]["query"]
     assert (place["host"], place["of"], place["line"]) == (1, 1, 7)
     tpujob("logs", "42", "--host", "1", "--line", "7")
-    sides = [(x["asked"]["side"], x["asked"]["lines"]) for x in api.named("log_window")[-2:]]
+    sides = [(x["query"]["side"], x["query"]["lines"]) for x in api.named("log_window")[-2:]]
     assert sides == [("before", 10), ("after", 10)]
     assert "host 0 has no line 8" in tpujob("logs", "42", "--line", "8", code=3).err
 

@@ -70,14 +70,14 @@ def test_types_are_compared(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -
     output = tpujob(*words).out
     assert output.splitlines()[0] == "counting: 10B tokens"
     (request,) = api.named("compare")
-    assert request["asked"] == {
+    assert request["options"] == {
         "unit": "tokens",
         "amount": 1e10,
         "types": ["v4-16", "v5e-16"],
         "zones": ["us-central2-b", "us-central1-a"],
         "throughput": {"v4-16": 120e3, "v5e-16": 100e3},
     }
-    assert request["said"]["wait"] == 600
+    assert request["inputs"]["wait"] == 600
     assert output.count("cheapest") + output.count("both") == 1
     assert tpujob(*words, "--json").json["ways"][0]["type"] in output
 

@@ -70,8 +70,8 @@ def test_a_job_is_compiled_and_compared(tpujob: Tpujob, api: ScriptedJobs, tmp_p
     assert api.named("create") == api.named("plan") == [], "nothing is submitted"
     tpujob("cost", "estimate", str(file), "--compare", "--types", "v5e-4,v6e-4")
     (compared,) = api.named("compare")
-    assert list(compared["asked"]["rooflines"]) == ["v5e-4"], "v6e-4 was not compiled for"
-    assert compared["asked"]["rooflines"]["v5e-4"] > 100
+    assert list(compared["options"]["rooflines"]) == ["v5e-4"], "v6e-4 was not compiled for"
+    assert compared["options"]["rooflines"]["v5e-4"] > 100
 
 
 HEAD = "name: a\ntpu: {type: v4-8}\n"

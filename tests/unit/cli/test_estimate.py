@@ -33,7 +33,7 @@ def test_an_estimate_has_lines_and_sum(tpujob: Tpujob, api: ScriptedJobs, job_fi
     assert not {"machines host", "control plane"} & rows.keys(), "there is nothing to pay for"
     assert rows["total >$22.18"] == [">$22.18", "$0.00"]
     assert "  objects that the program writes: not stated: --objects-written" in output
-    assert api.named("estimate")[-1]["said"] == {"hours": 3.0, "quiet": False}
+    assert api.named("estimate")[-1]["inputs"] == {"hours": 3.0, "quiet": False}
 
 
 def test_json_has_whole_micro_dollars_that_add_up(tpujob: Tpujob, job_file: Path) -> None:

@@ -20,15 +20,19 @@ def test_a_generated_page_is_current(page: str) -> None:
     assert (DOCS / page).read_text(encoding="utf-8") == current(page), "run `make docs`"
 
 
-def first_cells(heading: str) -> set[str]:
-    """Return the words in backticks in the first cells of the tables below a heading."""
-    section = TROUBLESHOOTING.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+def first_cells(heading: str, before: str = "\n## ") -> set[str]:
+    """Return the words in backticks in the first cells of the tables below a heading, and `before` another one."""
+    section = TROUBLESHOOTING.partition(f"## {heading}\n")[2].partition(before)[0]
     firsts = re.findall(r"^\| ([^|]*) \|", section, re.M)
     return {name for cell in firsts for name in re.findall(r"`(\w+)`", cell)}
 
 
 def test_every_cause_has_its_row() -> None:
-    assert first_cells("Causes") == set(Cause)
+    assert first_cells("Causes", "\n### ") == set(Cause)
+
+
+def test_the_evidence_of_every_cause_is_named() -> None:
+    assert first_cells("What a cause needs as evidence") == set(Cause)
 
 
 def test_every_exit_code_has_its_row() -> None:

@@ -87,7 +87,7 @@ def test_an_endless_stage_has_failed(tmp_path: Path, capfd: pytest.CaptureFixtur
 def test_a_stage_ends_though_a_process_of_its_own_holds_its_output(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "WAIT", 0.1)
+    monkeypatch.setattr(run, "WAIT", 3.0)  # of a busy machine
     code = "import subprocess; print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid)"
     leaves = Stage("leaves", (sys.executable, "-c", code), reports=False)
     assert main((leaves,)) == 0

@@ -7,14 +7,14 @@ import pytest
 
 from tests.support.stage import SPEC, Stage
 from tpujob.domain.model import Cause, Job, State
-from tpujob.domain.money.ledger import usd_of_job
+from tpujob.domain.money.ledger import usd
 from tpujob.errors import BadRequest, BadSpec, IllegalInState
 
 RATE = 7.372  #: US dollars an hour for a spot v4-16
 
 
 def spent(stage: Stage, job: Job) -> float:
-    return usd_of_job(job, stage.clock.now()) or 0.0
+    return usd(job.slices, stage.clock.now()) or 0.0
 
 
 def alive(stage: Stage, job_id: str) -> None:

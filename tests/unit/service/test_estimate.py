@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.stage import Stage
-from tpujob.api import EstimateSaid
+from tpujob.api import EstimateInputs
 from tpujob.domain.spec import dump
 from tpujob.errors import BadRequest, BadSpec
 
@@ -46,7 +46,7 @@ def test_what_can_be_no_amount_is_refused(stage: Stage, stated: Any) -> None:
 
 
 def test_what_can_be_no_job_is_refused(stage: Stage) -> None:
-    stated: EstimateSaid = {"hours": 1.0}
+    stated: EstimateInputs = {"hours": 1.0}
     with pytest.raises(BadSpec, match="no such type"):
         stage.api.estimate(
             {"name": "x", "tpu": {"type": "v4-15"}, "run": {"command": "true"}}, stated

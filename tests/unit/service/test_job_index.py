@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.callers import ADA, caller
 from tests.support.job_index import Desk, running
-from tpujob.api import JobOrder, JobRow, ListAsked
+from tpujob.api import JobOrder, JobRow, ListQuery
 from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, State
 from tpujob.errors import BadRequest, StoreError, Transient
 from tpujob.service.job_index import query as listing
@@ -54,7 +54,7 @@ def test_filters_act_over_all_jobs_and_counts_are_of_what_they_leave(desk: Desk)
         desk.add(user="eve", state=State.FAILED, cause=Cause.CRASH).id,
     ]
     first, second, third, fourth = ids
-    cases: list[tuple[ListAsked, list[str]]] = [
+    cases: list[tuple[ListQuery, list[str]]] = [
         ({}, [fourth, third, second, first]),
         ({"user": "bob"}, [third, second]),
         ({"active": True}, [second, first]),
@@ -94,8 +94,9 @@ def test_a_recent_list_keeps_what_ended_within_a_day_below_what_goes_on(desk: De
     assert desk.ids({"recent": True}) == [newest, live, failed, done]
     assert desk.ids({"recent": True, "order": "id"}) == [newest, done, failed, live]
     assert desk.ids({"recent": False}) == [newest, done, old, failed, live]
+    assert desk.ids({"recent": True, "states": ["failed"]}) == [old, failed], "in the usual order"
     first = desk.page({"recent": True, "limit": 3})
-    after: ListAsked = {"recent": True, "limit": 3, "after": first["next"]}
+    after: ListQuery = {"recent": True, "limit": 3, "after": first["next"]}
     assert (first["matching"], desk.ids(after)) == (4, [done])
     desk.clock.sleep(2 * hour)
     assert desk.ids({"recent": True}) == [newest, live, done]
@@ -128,7 +129,7 @@ def test_mine_are_those_that_i_own_and_not_those_of_my_name(desk: Desk) -> None:
         ({"after": "é"}, r"is not a key"),
     ],
 )
-def test_nonsense_is_refused_with_what_would_do(desk: Desk, query: ListAsked, says: str) -> None:
+def test_nonsense_is_refused_with_what_would_do(desk: Desk, query: ListQuery, says: str) -> None:
     with pytest.raises(BadRequest) as refused:
         desk.page(query)
     text = f"{refused.value.message} {refused.value.hint}"
@@ -141,7 +142,7 @@ def test_a_key_belongs_to_its_order(desk: Desk) -> None:
     after = desk.page({"limit": 1})["next"]
     for other in ({"order": "name"}, {"reverse": True}):
         with pytest.raises(BadRequest, match="it is of a list by id, this one is by"):
-            desk.page(cast(ListAsked, {"after": after, **other}))
+            desk.page(cast(ListQuery, {"after": after, **other}))
 
 
 @settings(max_examples=30)
@@ -157,7 +158,7 @@ def test_a_page_says_which_number_its_first_row_has(desk: Desk) -> None:
     for n in range(7):
         desk.add(name=f"n{n}", user=("ada", "bob")[n % 2])
     for order in ("id", "name", "step"):
-        query = cast(ListAsked, {"order": order, "limit": 3})
+        query = cast(ListQuery, {"order": order, "limit": 3})
         firsts: list[int] = []
         after = ""
         while True:
@@ -186,7 +187,7 @@ def test_jobs_without_a_value_come_last_whichever_way_round(desk: Desk) -> None:
     }
     for order, expected in orders.items():
         first, second, last = expected
-        query: ListAsked = {"order": cast(JobOrder, order)}
+        query: ListQuery = {"order": cast(JobOrder, order)}
         assert desk.ids(query) == expected, order
         assert desk.ids({**query, "reverse": True}) == [second, first, last], order
 
@@ -252,7 +253,7 @@ PAGING = settings(
 
 
 def walked(
-    desk: Desk, query: ListAsked, between: Callable[[], None]
+    desk: Desk, query: ListQuery, between: Callable[[], None]
 ) -> tuple[list[str], list[str]]:
     """The order when the list began, and what somebody sees who takes it page by page."""
     whole = desk.ids({**query, "limit": 0})
@@ -413,9 +414,9 @@ LISTS = [
     (who, asked)
     for who in (ADA, BOB)
     for asked in (
-        ListAsked(mine=True, order="step", limit=3),
-        ListAsked(order="name", limit=2),
-        ListAsked(states=["failed"]),
+        ListQuery(mine=True, order="step", limit=3),
+        ListQuery(order="name", limit=2),
+        ListQuery(states=["failed"]),
     )
 ]
 

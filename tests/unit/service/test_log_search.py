@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.records import a_job
 from tests.support.shelf import Shelf, reader
-from tpujob.api import SearchAsked
+from tpujob.api import SearchQuery
 from tpujob.domain.model import State
 from tpujob.errors import BadRequest, Busy
 from tpujob.service.logs.lines import text_of
@@ -85,7 +85,7 @@ def grep(wrote: list[bytes], *options: str) -> int:
         ({"text": "(loss|17) nan", "regexp": True, "ignore_case": True}, ["-Ei", "(loss|17) nan"]),
     ],
 )
-def test_the_count_is_that_of_grep(query: SearchAsked, options: list[str]) -> None:
+def test_the_count_is_that_of_grep(query: SearchQuery, options: list[str]) -> None:
     shelf, wrote = noisy(lines=4000)
     for host in range(2):
         matches = reader(shelf).search(JOB, {**query, "host": host})
@@ -97,7 +97,7 @@ def test_the_count_is_that_of_grep(query: SearchAsked, options: list[str]) -> No
     )
 
 
-def walk(logs: Logs, query: SearchAsked) -> list[tuple[int, int]]:
+def walk(logs: Logs, query: SearchQuery) -> list[tuple[int, int]]:
     """Every match, page by page."""
     places = list[tuple[int, int]]()
     matches = logs.search(JOB, query)
@@ -107,7 +107,7 @@ def walk(logs: Logs, query: SearchAsked) -> list[tuple[int, int]]:
         last = matches["matches"][-1]
         nearest = matches["previous"]
         assert (nearest is None) == (matches["first"] == 1)
-        place = SearchAsked(of=last["host"], line=last["line"], after=True)
+        place = SearchQuery(of=last["host"], line=last["line"], after=True)
         matches = logs.search(JOB, {**query, **place})
         if matches["previous"]:
             assert (matches["previous"]["host"], matches["previous"]["line"]) == places[-1]
@@ -175,7 +175,7 @@ def test_a_repeat_inside_a_repeat_takes_no_longer(pattern: str) -> None:
         ({"text": "x" * 1001}, "1,000 characters"),
     ],
 )
-def test_an_invalid_search_is_refused_with_a_reason(query: SearchAsked, reason: str) -> None:
+def test_an_invalid_search_is_refused_with_a_reason(query: SearchQuery, reason: str) -> None:
     shelf, _ = noisy(lines=10)
     with pytest.raises(BadRequest, match=reason):
         reader(shelf).search(JOB, query)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.records import a_job
 from tests.support.shelf import Shelf, reader
-from tpujob.api import LogGap, LogWindow, WindowAsked
+from tpujob.api import LogGap, LogWindow, WindowQuery
 from tpujob.domain.model import State
 from tpujob.errors import BadRequest, NotFound
 from tpujob.service.logs import window
@@ -40,7 +40,7 @@ def seen(answer: LogWindow) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("number", [1, 999, 1000, 1001, 4000, 4001, 17_003, 29_999, 30_000])
 def test_any_line_is_in_its_window_under_its_number(number: int, whole: Shelf) -> None:
-    for query in (WindowAsked(host=1, line=number), WindowAsked(of=1, line=number)):
+    for query in (WindowQuery(host=1, line=number), WindowQuery(of=1, line=number)):
         answer = reader(whole).window(JOB, query)
         text = next(x["text"] for x in answer["lines"] if (x["host"], x["line"]) == (1, number))
         assert text == f"{number} of 1"
@@ -59,7 +59,7 @@ def test_a_window_far_inside_is_found_without_reading_the_log() -> None:
     assert shelf.read - before < 100_000, "later windows read a few thousand lines"
 
 
-def walk(logs: Logs, query: WindowAsked, side: Literal["after", "before"]) -> list[tuple[int, int]]:
+def walk(logs: Logs, query: WindowQuery, side: Literal["after", "before"]) -> list[tuple[int, int]]:
     """Return the lines of all windows from that place on, in order of time."""
     places = list[tuple[int, int]]()
     while (answer := logs.window(JOB, {**query, "side": side}))["lines"]:
@@ -78,7 +78,7 @@ def walk(logs: Logs, query: WindowAsked, side: Literal["after", "before"]) -> li
 @pytest.mark.parametrize("host", [None, 1])
 def test_windows_one_after_another_show_each_line_once_in_order_of_time(host: int | None) -> None:
     logs = reader(filled(lines=5000))
-    query = WindowAsked(lines=700, **({} if host is None else {"host": host}))
+    query = WindowQuery(lines=700, **({} if host is None else {"host": host}))
     hosts = range(2) if host is None else [host]
     every = [(h, n) for n in range(1, 5001) for h in hosts]
     assert walk(logs, {**query, "part": 0.0}, "after") == every

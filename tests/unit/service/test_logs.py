@@ -11,7 +11,6 @@ from tests.support.shelf import Shelf, reader
 from tpujob.api import LogLine, LogPage
 from tpujob.domain.model import Job, State
 from tpujob.errors import BadRequest, NotFound, Transient
-from tpujob.protocol.segment import SegmentFacts, to_metadata
 from tpujob.service.logs import log as logs
 
 
@@ -237,7 +236,7 @@ def test_a_thousand_pieces_without_a_line_end_are_passed() -> None:
 
 def test_the_pieces_of_a_log_are_listed_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("segments", "notes"):
-        monkeypatch.setattr(f"tpujob.service.logs.{name}.MAX_SEGMENTS", 3)
+        monkeypatch.setattr(f"tpujob.service.logs.{name}.MOST_SEGMENTS", 3)
     shelf = Shelf()
     for number in range(1, 6):
         for host in (0, 1):
@@ -246,37 +245,3 @@ def test_the_pieces_of_a_log_are_listed_to_a_limit(monkeypatch: pytest.MonkeyPat
     assert window["total"] == 3
     assert any("Only the first 3 pieces" in note for note in window["notes"])
     assert len(Follower(shelf, a_job(), {"host": 1}).texts()) == 5, "of one host it is read whole"
-
-
-# Lines that were stored twice ----------------------------------------------------------------------------------------
-
-
-def stored(host: int, first: int, count: int) -> tuple[int, int, bytes]:
-    lines = (
-        b"%d.%d00 line %d of %d\n" % (1.7e9 + n, host, n, host) for n in range(first, first + count)
-    )
-    return host, first, b"".join(lines)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_lines_that_hosts_stored_twice_are_one_log(seed: int) -> None:
-    chance, shelf, hosts = random.Random(seed), Shelf(), range(2)
-    written = dict.fromkeys(hosts, 0)
-    pieces: list[tuple[int, int, bytes]] = []
-    for number in range(1, 12):
-        if not pieces or chance.random() < 0.7:  # else the same again: nobody has confirmed it
-            pieces = [stored(host, written[host] + 1, chance.randrange(1, 6)) for host in hosts]
-            written = {host: first + data.count(b"\n") - 1 for host, first, data in pieces}
-        for host, first, data in pieces:
-            path = shelf.append(host, data, segment=number)
-            facts = SegmentFacts(first, data.count(b"\n"), float(data.split()[0]))
-            shelf.facts[path] = to_metadata(facts)
-    lines = Follower(shelf, a_job()).lines()
-    assert sorted(lines, key=lambda line: (line["at"], line["host"])) == lines
-    for host in hosts:
-        numbers = [line["line"] for line in lines if line["host"] == host]
-        assert numbers == list(range(1, written[host] + 1))
-        alone = Follower(shelf, a_job(), {"host": host}).lines()
-        assert [line["line"] for line in alone] == numbers
-        window = reader(shelf).window(a_job(), {"of": host, "line": written[host] // 2})
-        assert (host, written[host] // 2) in {(x["host"], x["line"]) for x in window["lines"]}

@@ -671,6 +671,20 @@ def test_a_request_that_was_refused_counts_for_nothing(stage: Stage, bob: JobsAp
     assert set(stage.reconciler.queue.usage().owners.values()) == {0.0}
 
 
+def test_usage_of_ended_jobs_goes_with_them_to_another_owner(stage: Stage, bob: JobsApi) -> None:
+    queue = stage.reconciler.queue
+    queue.usage()
+    ended = submit(bob)
+    stage.running(ended)
+    stage.clock.sleep(3600)
+    bob.cancel(ended, release=True)
+    job = stage.until(ended, State.CANCELLED)
+    before = queue.usage().owners["", BOB.id]
+    queue.learn(replace(job, owner=EVE.id, user="eve", version=job.version + 1))
+    assert queue.usage().owners == {("", BOB.id): 0.0, ("", EVE.id): pytest.approx(before)}
+    assert before > 1e6
+
+
 def test_usage_is_what_a_new_backend_computes(stage: Stage, bob: JobsApi) -> None:
     queue = stage.reconciler.queue
     queue.usage()

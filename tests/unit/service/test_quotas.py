@@ -150,4 +150,4 @@ def test_the_command_prints_the_hardware_and_how_many_jobs_wait() -> None:
         "Preempted",
     ]
     assert len(lines) == 1 + len(report["offers"]) + 2
-    assert "1 job waits for a slice." in lines
+    assert "1 job has no slice yet." in lines

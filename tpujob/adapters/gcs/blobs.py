@@ -3,41 +3,37 @@
 `client.py` makes the calls, `bucket.py` describes the setup of buckets.
 """
 
+# Google's libraries have no types that a checker can follow.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import builtins
 import contextlib
 import io
+import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
-from typing import IO, Any, TypeVar
-from urllib.parse import urlencode
+from typing import IO, Any
+from urllib.parse import quote
 
-from tpujob.adapters.calling import Count, Deadline, uncounted
+from tpujob.adapters.calling import Deadline
 from tpujob.adapters.gcs import bucket as gcs_bucket
-from tpujob.adapters.gcs.client import DamagedBytes, StorageClient, parse_json
-from tpujob.adapters.gcs.objects import bucket_path, multipart, object_path
-from tpujob.data.checksums import decode, encode, extend, of_file
+from tpujob.adapters.gcs.client import KIND, StorageClient, resource_of, translated
 from tpujob.errors import BadRequest, Conflict, NotFound, TpujobError, Transient
 from tpujob.ports import Blob, BucketFacts, BucketPlace
 
-T = TypeVar("T")
-
-_FACTS = "name,size,generation,metageneration,updated,metadata,crc32c"
+_FACTS = "name,size,generation,metageneration,updated,metadata"
 #: metadata key by which a conditional write recognises its own earlier try; hidden from callers
 _WRITE_ID = "tpujob-write"
 
 
-class GcsBlobs:
+class GcsBlobs(StorageClient):
     """Implements `ports.Blobs`. Thread-safe. Reads, deletes and conditional writes are retried until they succeed or
     the time is up. An unconditional write is not, because a late retry could undo another writer's. After a wrong
     checksum any call is retried."""
-
-    def __init__(self, project: str, endpoint: str = "", *, count: Count = uncounted) -> None:
-        self._project = project
-        self._client = StorageClient(endpoint, count=count)
 
     def put(
         self,
@@ -49,132 +45,133 @@ class GcsBlobs:
         timeout: float,
     ) -> Blob:
         bucket, name = split_path(path)
-        deadline = Deadline(timeout)
+        conditional = if_generation is not None
         write_id = uuid.uuid4().hex
-        custom = dict(metadata or {})
-        query = {"uploadType": "multipart", "fields": _FACTS}
-        if if_generation is not None:
-            custom[_WRITE_ID] = write_id
-            query["ifGenerationMatch"] = str(if_generation)
-        target = f"/upload{bucket_path(bucket)}/o?{urlencode(query)}"
-        file = io.BytesIO(data) if isinstance(data, bytes) else data
-        crc32c = of_file(file)[1]
-        kind = "application/octet-stream"
-        resource = {"name": name, "contentType": kind, "metadata": custom, "crc32c": encode(crc32c)}
+        custom = {**(metadata or {}), **({_WRITE_ID: write_id} if conditional else {})}
+        deadline = Deadline(timeout)
+        file = _BoundedFile(io.BytesIO(data) if isinstance(data, bytes) else data, deadline)
+        size, tries = file.seek(0, os.SEEK_END), 0
 
-        def once(left: float, failures: int) -> Blob:
-            headers, body = multipart(resource, file, deadline)
+        def once(left: float) -> Blob:
+            nonlocal tries
+            tries += 1
+            blob = self.blob(bucket, name)
+            blob.metadata = custom
             try:
-                reply = self._client.request("POST", target, headers, body, timeout=left)
-            except Conflict as conflict:
-                if failures == 0:
-                    raise
+                with translated():
+                    blob.upload_from_file(
+                        file,
+                        rewind=True,
+                        size=size,
+                        content_type=KIND,
+                        if_generation_match=if_generation,
+                        checksum="crc32c",
+                        timeout=left,
+                        retry=None,
+                    )
+            except Conflict:
                 # an earlier try may have succeeded, although its answer was lost
-                try:
-                    stored = self._resource(bucket, name, left)
-                except NotFound:  # the object that caused the conflict was deleted
-                    raise conflict from None
-                if stored.get("metadata", {}).get(_WRITE_ID) != write_id:
+                stored = blob.bucket.get_blob(name, timeout=left, retry=None) if tries > 1 else None
+                if stored is None or (stored.metadata or {}).get(_WRITE_ID) != write_id:
                     raise
-                return _blob(bucket, stored)
-            stored = parse_json(reply)
-            if decode(stored.get("crc32c")) != crc32c:
-                raise DamagedBytes("the storage has another CRC32C than was sent")
-            return _blob(bucket, stored)
+                blob = stored
+            return _facts(bucket, resource_of(blob))
 
-        return self._client.retry(f"write {path}", deadline, once, safe=if_generation is not None)
+        return self.retry(f"write {path}", deadline, once, safe=conditional)
 
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
         bucket, name = split_path(path)
         whole = start == 0 and end is None
-        # gzip: the storage sends compressed objects as they are stored
-        headers = {"Accept-Encoding": "gzip"}
-        if not whole:
-            headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
-        target = f"{object_path(bucket, name)}?alt=media"
+        deadline = Deadline(timeout)
 
         def once(left: float) -> bytes:
-            if end is not None and end <= start:
-                self._resource(bucket, name, left)  # nothing to read, but the object must exist
-                return b""
-            reply = self._client.request("GET", target, headers, timeout=left, accept=(416,))
-            if reply.status == 416:  # the object ends before `start`
-                return b""
-            declared = reply.headers.get("x-goog-hash", "").partition("crc32c=")[2]
-            crc32c = decode(declared.partition(",")[0])
-            if whole and crc32c not in (None, extend(0, reply.body)):
-                raise DamagedBytes("the bytes do not have the CRC32C of the object")
-            return reply.body
+            from google.api_core.exceptions import RequestRangeNotSatisfiable
 
-        return self._retry(f"read {path}", timeout, once)
+            blob = self.blob(bucket, name)
+            if end is not None and end <= start:
+                blob.reload(timeout=left, retry=None)  # nothing to read, but the object must exist
+                return b""
+            blob.chunk_size = None  # one request, so that the checksum of the whole is compared
+            content = io.BytesIO()
+            try:
+                blob.download_to_file(
+                    _BoundedFile(content, deadline),
+                    start=start or None,
+                    end=None if end is None else end - 1,
+                    raw_download=True,
+                    checksum="crc32c" if whole else None,
+                    timeout=left,
+                    retry=None,
+                )
+            except RequestRangeNotSatisfiable:  # the object ends before `start`
+                return b""
+            return content.getvalue()
+
+        return self.retry(f"read {path}", deadline, once)
 
     def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
-        bucket, start = split_path(prefix, empty=True)
-        deadline = Deadline(timeout)
-        query = {"prefix": start, "fields": f"items({_FACTS}),nextPageToken"}
+        bucket, _ = split_path(prefix, empty=True)
         blobs: builtins.list[Blob] = []
-
-        while True:
-            page = partial(self._get, f"{bucket_path(bucket)}/o?{urlencode(query)}")
-            answer = self._retry(f"list {prefix}", deadline.remaining(), page)
-            blobs += [_blob(bucket, item) for item in answer.get("items", ())]
-            query["pageToken"] = answer.get("nextPageToken", "")
-            if not query["pageToken"] or (most is not None and len(blobs) >= most):
-                return blobs[:most]
+        deadline = Deadline(timeout)
+        for page in self.blob_pages(prefix, lambda: deadline, _FACTS, page_size=most):
+            blobs += [_facts(bucket, item) for item in page]
+            if most is not None and len(blobs) >= most:
+                break
+        return blobs[:most]
 
     def touch(self, path: str, *, timeout: float) -> None:
         bucket, name = split_path(path)
-        target = object_path(bucket, name)
-        # a patch keeps the other keys
-        mark = {"metadata": {_WRITE_ID: uuid.uuid4().hex}}
-        self._retry(
-            f"touch {path}",
-            timeout,
-            lambda left: self._client.json("PATCH", target, mark, timeout=left),
-        )
+
+        def once(left: float) -> None:
+            blob = self.blob(bucket, name)
+            blob.metadata = {_WRITE_ID: uuid.uuid4().hex}  # a patch keeps the other keys
+            blob.patch(timeout=left, retry=None)
+
+        self.retry(f"touch {path}", Deadline(timeout), once)
 
     def delete(self, path: str, *, unchanged: Blob | None = None, timeout: float) -> None:
         bucket, name = split_path(path)
-        target = object_path(bucket, name)
-        if unchanged:
-            target += f"?ifGenerationMatch={unchanged.generation}"
-            target += f"&ifMetagenerationMatch={unchanged.touched}"
-        with contextlib.suppress(NotFound):
-            self._retry(
-                f"delete {path}",
-                timeout,
-                lambda left: self._client.request("DELETE", target, {}, timeout=left),
+
+        def once(left: float) -> None:
+            self.blob(bucket, name).delete(
+                if_generation_match=unchanged.generation if unchanged else None,
+                if_metageneration_match=unchanged.touched if unchanged else None,
+                timeout=left,
+                retry=None,
             )
+
+        with contextlib.suppress(NotFound):
+            self.retry(f"delete {path}", Deadline(timeout), once)
 
     def clock(self, *, timeout: float) -> float:
         def once(left: float) -> float:
             problem = "its answers have no Date header"
             try:
-                target = f"{bucket_path('tpujob-clock')}?fields=name"
-                self._client.request("GET", target, {}, timeout=left)
+                with translated():
+                    self.send("GET", "/tpujob-clock", left, params={"fields": "name"})
             except TpujobError as error:  # even a refusal has the time
                 problem = error.message
-            if (now := self._client.clock.now()) is None:
+            if (now := self.server_clock.now()) is None:
                 raise Transient(problem)
             return now
 
-        if (now := self._client.clock.now()) is not None:
+        if (now := self.server_clock.now()) is not None:
             return now
-        return self._retry("ask the storage for its time", timeout, once)
+        return self.retry("ask the storage for its time", Deadline(timeout), once)
 
     def ensure_bucket(self, bucket: str, region: str, *, timeout: float) -> None:
-        name, _ = split_path(bucket, empty=True)
-        query = urlencode({"project": self._project})
+        name, path = _bucket_path(bucket)
         new = {"name": name, "location": region, **gcs_bucket.needed_changes({"name": name}, None)}
+        query = {"project": self.project}
 
         def once(left: float) -> dict[str, Any]:
             try:
-                return self._get(bucket_path(name), left)
+                return self.json("GET", path, left)
             except NotFound:
                 # Transient when another caller was faster or the name is taken: the next try reads the bucket again
-                return self._client.json("POST", f"/storage/v1/b?{query}", new, timeout=left)
+                return self.json("POST", "", left, params=query, json=new)
 
-        resource = self._retry(f"use bucket gs://{name}", timeout, once)
+        resource = self.retry(f"use bucket gs://{name}", Deadline(timeout), once)
         gcs_bucket.check_location(resource, region)
 
     def make_bucket(
@@ -184,45 +181,47 @@ class GcsBlobs:
         removed after `log_days` (None: never); other lifecycle rules stay. Safe to repeat. Raises Refused when the
         bucket lies elsewhere, belongs to another project, or was not made by tpujob and `adopt` is not set."""
         self.ensure_bucket(bucket, region, timeout=timeout)
-        name, _ = split_path(bucket, empty=True)
+        name, path = _bucket_path(bucket)
 
         def once(left: float) -> BucketFacts:
-            resource = self._get(bucket_path(name), left)
+            resource = self.json("GET", path, left)
             if not adopt:
                 gcs_bucket.check_ours(resource)
             if changes := gcs_bucket.needed_changes(resource, log_days):
-                target = f"{bucket_path(name)}?projection=full"
-                target += f"&ifMetagenerationMatch={resource['metageneration']}"
-                resource = self._client.json("PATCH", target, changes, timeout=left)
+                query = {"ifMetagenerationMatch": resource["metageneration"], "projection": "full"}
+                resource = self.json("PATCH", path, left, params=query, json=changes)
             return gcs_bucket.facts_of(resource)
 
-        return self._retry(f"set up bucket gs://{name}", timeout, once)
+        return self.retry(f"set up bucket gs://{name}", Deadline(timeout), once)
 
     def bucket(self, bucket: str, *, timeout: float) -> BucketFacts:
         """Return how the bucket is set up. Raises NotFound; Refused when it belongs to another project."""
-        name, _ = split_path(bucket, empty=True)
-        read = partial(self._get, bucket_path(name))
-        return gcs_bucket.facts_of(self._retry(f"look at bucket gs://{name}", timeout, read))
+        return gcs_bucket.facts_of(self._read_bucket(bucket, "", timeout))
 
     def place(self, bucket: str, *, timeout: float) -> BucketPlace:
-        name, _ = split_path(bucket, empty=True)
         # an account that may only use objects cannot read the bucket itself, but may read its layout
-        read = partial(self._get, f"{bucket_path(name)}/storageLayout")
-        return gcs_bucket.place_of(self._retry(f"look at bucket gs://{name}", timeout, read))
+        return gcs_bucket.place_of(self._read_bucket(bucket, "/storageLayout", timeout))
 
-    def close(self) -> None:
-        """Close the connections; a later call opens new ones. Safe to repeat."""
-        self._client.close()
+    def _read_bucket(self, bucket: str, below: str, timeout: float) -> dict[str, Any]:
+        name, path = _bucket_path(bucket)
+        read = partial(self.json, "GET", path + below)
+        return self.retry(f"look at bucket gs://{name}", Deadline(timeout), read)
 
-    def _retry(self, operation: str, timeout: float, once: Callable[[float], T]) -> T:
-        """Return the result of the first `once(seconds left)` that succeeds."""
-        return self._client.retry(operation, Deadline(timeout), lambda left, _: once(left))
 
-    def _resource(self, bucket: str, name: str, timeout: float) -> dict[str, Any]:
-        return self._get(f"{object_path(bucket, name)}?fields={_FACTS}", timeout)
+class _BoundedFile:
+    """A file whose reads and writes raise Transient after the deadline, as Google's client bounds single waits only."""
 
-    def _get(self, target: str, timeout: float) -> dict[str, Any]:
-        return self._client.json("GET", target, timeout=timeout)
+    def __init__(self, file: IO[bytes], deadline: Deadline) -> None:
+        self.seek, self.tell = file.seek, file.tell
+        self._file, self._deadline = file, deadline
+
+    def read(self, size: int = -1) -> bytes:
+        self._deadline.left()
+        return self._file.read(size)
+
+    def write(self, data: bytes) -> int:
+        self._deadline.left()
+        return self._file.write(data)
 
 
 def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:
@@ -234,7 +233,13 @@ def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:
     return bucket, name
 
 
-def _blob(bucket: str, resource: Mapping[str, Any]) -> Blob:
+def _bucket_path(bucket: str) -> tuple[str, str]:
+    """Return the name of a bucket, and its path in the JSON API."""
+    name, _ = split_path(bucket, empty=True)
+    return name, f"/{quote(name, safe='')}"
+
+
+def _facts(bucket: str, resource: Mapping[str, Any]) -> Blob:
     metadata = {k: v for k, v in resource.get("metadata", {}).items() if k != _WRITE_ID}
     return Blob(
         path=f"gs://{bucket}/{resource['name']}",

@@ -1,23 +1,21 @@
-"""Calls to Cloud Storage's JSON API: authorization, retries until a deadline, and translation of errors.
+"""Google's client of Cloud Storage, with our deadlines, counters and errors.
 
-Uses urllib3, because Google's own client takes more than twice the CPU time for a small object. TLS goes through the
-proxy of the environment (HTTPS_PROXY, NO_PROXY).
+It sends each request once: `retry` repeats requests, so that every try is counted, and ends by the deadline of the
+call. Its import takes half a second of CPU time, so the first call makes it.
 """
 
-# google-auth has no types that a checker can follow.
+# Google's libraries have no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportMissingModuleSource=false
+
+from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, TypedDict, TypeVar, Unpack
-from urllib.parse import urlsplit
-
-import urllib3
-from urllib3.exceptions import HTTPError
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpujob.adapters.calling import (
     Backoff,
@@ -29,20 +27,21 @@ from tpujob.adapters.calling import (
     repeated,
     uncounted,
 )
-from tpujob.adapters.connections import pool_manager, proxy_for
 from tpujob.data.objects import Operations
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Transient
 
+if TYPE_CHECKING:
+    import requests
+
+    from tpujob.adapters.gcs.session import StorageSession
+
 T = TypeVar("T")
 
-GOOGLE = "https://storage.googleapis.com"
-RETRY_TIMEOUT = 120.0  #: seconds for which a call is retried
-TIMEOUT = 60.0  #: seconds for one answer
+KIND = "application/octet-stream"
+PIECE = 8 << 20  #: bytes of one request of a large upload
+_GOOGLE = "https://storage.googleapis.com"
 _BACKOFF = Backoff(first=0.1, longest=10.0)
-_READ = 256 << 10
-#: connections that stay open for later calls; there are as many connections as calls at once
-_IDLE = 128
 _SCOPE = "https://www.googleapis.com/auth/devstorage.full_control"
 #: retries of one call after damaged bytes
 _DAMAGED = 3
@@ -56,61 +55,124 @@ class DamagedBytes(Transient):
     """Bytes arrived with another checksum than they were sent with."""
 
 
-@dataclass(slots=True)
-class Reply:
-    status: int
-    headers: Mapping[str, str]  #: names in any case
-    body: bytes = b""
-
-
-class CallOptions(TypedDict, total=False):
-    timeout: float  #: seconds for the whole answer
-    accept: tuple[int, ...]  #: statuses beside 2xx that do not raise
-    a: int  #: billed class A operations
-    b: int  #: billed class B operations
-
-
 class StorageClient:
-    """A pool of connections to Cloud Storage. Thread-safe."""
+    """Calls to Cloud Storage. Thread-safe."""
 
     def __init__(
-        self, endpoint: str = "", *, timeout: float = TIMEOUT, count: Count = uncounted
+        self,
+        project: str = "",
+        endpoint: str = "",
+        *,
+        timeout: float = 60.0,
+        count: Count = uncounted,
     ) -> None:
-        """`endpoint`: the URL of an emulated storage, called without credentials. `timeout`: seconds for an answer."""
-        url = urlsplit(endpoint or GOOGLE)
-        self._tls = url.scheme == "https"
-        self._host = url.hostname or ""
-        self._port = url.port or (443 if self._tls else 80)
-        self._google_token = None if endpoint else GoogleToken()
-        self._timeout, self._count = timeout, count
-        self._pool: urllib3.HTTPConnectionPool | None = None
+        """`endpoint`: the URL of an emulated storage, called without credentials. `timeout`: seconds for one answer."""
+        self.project, self.timeout, self._count = project, timeout, count
+        self._emulated, self._url = bool(endpoint), endpoint.rstrip("/") or _GOOGLE
         self._lock = threading.Lock()
-        self._last_refused = ""
-        self.clock = ServerClock()  #: notes the time of each answer
+        self._connection: tuple[Any, StorageSession] | None = None
+        self.server_clock = ServerClock()  #: notes the time of each answer
         self.operations = Operations()
 
     def close(self) -> None:
-        """Close every connection that no call uses. Safe to repeat; a later call opens new ones."""
+        """Close every connection. Safe to repeat; a later call opens new ones."""
         with self._lock:
-            pool, self._pool = self._pool, None
-        if pool:
-            pool.close()
+            connection, self._connection = self._connection, None
+        if connection:
+            connection[1].close()
+
+    def connected(self) -> tuple[Any, StorageSession]:
+        """Return Google's client and its session. Raises Refused without credentials."""
+        with self._lock:
+            self._connection = self._connection or self.connect()
+            return self._connection
+
+    def connect(self) -> tuple[Any, StorageSession]:
+        import google.auth
+        from google.auth.credentials import AnonymousCredentials
+        from google.cloud import storage
+
+        from tpujob.adapters.gcs.session import StorageSession
+
+        # else the client reads each bucket's settings in a thread, for traces that nothing here records
+        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
+        credentials: Any = AnonymousCredentials()
+        if not self._emulated:
+            credentials = google.auth.default(scopes=[_SCOPE])[0]
+        session: Any = StorageSession(self._url, credentials, self.server_clock)
+        options = {"api_endpoint": self._url}
+        client = storage.Client(self.project or None, credentials, session, client_options=options)
+        return client, session
+
+    def google_bucket(self, name: str) -> Any:
+        """Return Google's object of a bucket. Raises Refused for an invalid name."""
+        client, _ = self.connected()
+        try:
+            return client.bucket(name)
+        except ValueError as error:
+            raise Refused(f"Invalid bucket name: {name!r}", cause=Cause.BAD_SPEC) from error
+
+    def blob(self, bucket: str, name: str, generation: int | None = None) -> Any:
+        """Return Google's object of an object. Raises as `google_bucket` does."""
+        return self.google_bucket(bucket).blob(name, chunk_size=PIECE, generation=generation)
+
+    def blob_pages(
+        self, path: str, deadline: Callable[[], Deadline], fields: str, **query: Any
+    ) -> Iterator[list[dict[str, Any]]]:
+        """Yield pages with the JSON resources of the objects whose `gs://` path starts with `path`. `deadline`: that of
+        the next page, which is billed as class A."""
+        bucket, _, prefix = path.removeprefix("gs://").partition("/")
+        query |= {"prefix": prefix, "fields": f"items({fields}),nextPageToken", "retry": None}
+
+        def page(left: float) -> tuple[list[dict[str, Any]], str | None]:
+            google_bucket = self.google_bucket(bucket)
+            blobs = google_bucket.client.list_blobs(google_bucket, timeout=left, **query)
+            page = next(blobs.pages).raw_page
+            return page.get("items", []), page.get("nextPageToken")
+
+        while True:
+            items, query["page_token"] = self.retry(f"list {path}", deadline(), page, a=1)
+            yield items
+            if not query["page_token"]:
+                return
+
+    def send(
+        self, method: str, path: str, timeout: float, *, stream: bool = False, **options: Any
+    ) -> requests.Response:
+        """Send a request for which Google's client has no method: it cannot read the layout of a bucket, it drops
+        lifecycle rules of kinds that it does not know, and it writes downloads to files only."""
+        _, session = self.connected()
+        url = f"{self._url}/storage/v1/b{path}"
+        response = session.request(method, url, timeout=timeout, stream=stream, **options)
+        if not response.ok:
+            raise refusal(response.status_code, response.content)
+        return response
+
+    def json(self, method: str, path: str, timeout: float, **options: Any) -> dict[str, Any]:
+        """Return the JSON document of an answer. Sends as `send` does."""
+        return self.send(method, path, timeout, **options).json()
 
     def retry(
         self,
         operation: str,
         deadline: Deadline,
-        call: Callable[[float, int], T],
+        call: Callable[[float], T],
         *,
         safe: bool = True,
+        a: int = 0,
+        b: int = 0,
     ) -> T:
-        """Call `call(seconds left, failures so far)` until it succeeds, and return its result. `safe`: the call may be
-        applied twice. The error's message begins with "cannot" and `operation`, whose first word `Count` gets."""
+        """Call `call(seconds for an answer)` until it succeeds, and return its result. `safe`: the call may be applied
+        twice. `a`, `b`: billed operations of each try. The error's message begins with "cannot" and `operation`, whose
+        first word `Count` gets."""
         damaged = 0
 
-        def once(left: float, failures: int) -> T:
-            with counted(self._count, operation.partition(" ")[0]):
-                return call(left, failures)
+        def once(left: float, _failures: int) -> T:
+            with self._lock:
+                self.operations.class_a += a
+                self.operations.class_b += b
+            with counted(self._count, operation.partition(" ")[0]), translated():
+                return call(min(left, self.timeout))
 
         def worth_it(error: Transient) -> bool:
             nonlocal damaged
@@ -124,153 +186,61 @@ class StorageClient:
             error.message = error.args[0]
             raise
 
-    def json(
-        self,
-        method: str,
-        target: str,
-        document: Mapping[str, Any] | None = None,
-        **options: Unpack[CallOptions],
-    ) -> dict[str, Any]:
-        """Send a JSON document, unless it is None, and return the document of the answer."""
-        headers = {} if document is None else {"Content-Type": "application/json"}
-        body = b"" if document is None else json.dumps(document).encode()
-        return parse_json(self.request(method, target, headers, body, **options))
 
-    def request(
-        self,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes | Iterable[bytes] = b"",
-        **options: Unpack[CallOptions],
-    ) -> Reply:
-        """Send one request and return the answer with its body. Raises as `opened` does."""
-        with self.opened(method, target, headers, body, **options) as (reply, chunks):
-            reply.body = b"".join(chunks)
-        return reply
-
-    @contextlib.contextmanager
-    def opened(
-        self,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes | Iterable[bytes] = b"",
-        **options: Unpack[CallOptions],
-    ) -> Generator[tuple[Reply, Iterator[bytes]]]:
-        """Send one request; give the block the answer and the chunks of its body. A body in chunks needs its
-        Content-Length in `headers`. Raises our error for a status that is neither 2xx nor in `accept`, Transient for an
-        incomplete answer, and the error that iterating `body` raises."""
-        timeout = options.get("timeout")
-        token = self._google_token(False) if self._google_token else ""
-        signed = {**headers, "Authorization": f"Bearer {token}"} if token else headers
-        deadline = Deadline(timeout) if timeout else None
-        pool = self._count_operations(options)
-        response = self._send(pool, method, target, signed, body, timeout or self._timeout)
-        try:
-            reply = Reply(response.status, response.headers)
-            chunks = _chunks(response, deadline)
-            if response.status // 100 == 2 or response.status in options.get("accept", ()):
-                yield reply, chunks
-                return
-            reply.body = b"".join(chunks)
-        finally:
-            response.close()  # unread bytes would be taken for the next answer
-        if reply.status == 401 and self._google_token:
-            self._google_token(True)
-        raise refusal(reply, retry_401=bool(token) and not self._was_refused_before(token))
-
-    def _count_operations(self, options: CallOptions) -> urllib3.HTTPConnectionPool:
-        """Count the billed operations of a request; return the pool that sends it."""
-        with self._lock:
-            self.operations.class_a += options.get("a", 0)
-            self.operations.class_b += options.get("b", 0)
-            self._pool = self._pool or self._make_pool()
-            return self._pool
-
-    def _make_pool(self) -> urllib3.HTTPConnectionPool:
-        proxy = proxy_for("https", self._host) if self._tls else ""
-        return pool_manager(proxy, _IDLE).connection_from_host(
-            self._host, self._port, "https" if self._tls else "http"
-        )
-
-    def _send(
-        self,
-        pool: urllib3.HTTPConnectionPool,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes | Iterable[bytes],
-        timeout: float,
-    ) -> urllib3.BaseHTTPResponse:
-        source = body or None if isinstance(body, bytes) else _Body(body)
-        sent = time.monotonic()
-        try:
-            response = pool.urlopen(
-                method, target, source, headers, retries=False, redirect=False, timeout=timeout,
-                assert_same_host=False, preload_content=False, decode_content=False,
-            )  # fmt: skip
-        except HTTPError as error:
-            if isinstance(source, _Body) and source.error:
-                raise source.error from error
-            refused = isinstance(error.__cause__, ConnectionRefusedError)
-            text = "" if refused else f": {first_line(error.args[-1] if error.args else error)}"
-            raise Transient(f"Cloud Storage does not answer{text}") from error
-        self.clock.note(response.headers.get("Date", ""), sent)
-        return response
-
-    def _was_refused_before(self, token: str) -> bool:
-        """Return whether the same token was refused before: then a retry would be refused, too."""
-        with self._lock:
-            before, self._last_refused = self._last_refused, token
-        return before == token
+def resource_of(blob: Any) -> dict[str, Any]:
+    """Return the JSON resource that Google's object of an object was read from. Its properties copy and parse, which
+    counts in lists of all hosts' reports."""
+    return blob._properties
 
 
-class _Body:
-    """A body in chunks that remembers the error of its source."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = chunks
-        self.error: Exception | None = None
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            yield from self._chunks
-        except Exception as error:
-            self.error = error
-            raise
+# Errors ---------------------------------------------------------------------------------------------------------------
 
 
-def _chunks(response: urllib3.BaseHTTPResponse, deadline: Deadline | None) -> Iterator[bytes]:
-    """Yield the body as it arrives. Raises Transient when it is cut short or the time is up."""
+@contextlib.contextmanager
+def translated() -> Generator[None]:
+    """Translate the errors of Google's client, requests and urllib3 to ours. Others pass."""
     try:
-        while data := response.read1(_READ):
-            yield data
-            if deadline:
-                deadline.left()
-    except HTTPError as error:
-        raise Transient(f"an answer of Cloud Storage was cut off: {first_line(error)}") from error
+        yield
+    except Exception as error:
+        if ours := our_error(error):
+            raise ours from error
+        raise
 
 
-def parse_json(reply: Reply) -> dict[str, Any]:
-    """Return the JSON document of an answer; empty for an answer without a body."""
-    try:
-        return json.loads(reply.body) if reply.body else {}
-    except ValueError as error:
-        raise Transient(f"an answer of Cloud Storage is not JSON: {error}") from error
+def our_error(error: Exception) -> TpujobError | None:
+    """Return our error for one of the libraries below; None: it is of none."""
+    import requests
+    from google.api_core.exceptions import GoogleAPICallError, RetryError
+    from google.auth.exceptions import GoogleAuthError
+    from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+    from urllib3.exceptions import HTTPError
+
+    if isinstance(error, TpujobError):
+        return error
+    if isinstance(error, RetryError):
+        return our_error(error.cause) or Transient(first_line(error))
+    if isinstance(error, DataCorruption):
+        return DamagedBytes("the bytes do not have the CRC32C of the object")
+    if isinstance(error, GoogleAPICallError | InvalidResponse):
+        response: Any = error.response
+        return refusal(response.status_code, response.content)
+    if isinstance(error, GoogleAuthError):
+        return credentials_error(error)
+    if isinstance(error, requests.RequestException | HTTPError | ConnectionError):
+        return _network_error(error)
+    return None
 
 
-def refusal(reply: Reply, *, retry_401: bool = False) -> TpujobError:
-    """Return our error for an answer. `retry_401`: an unauthorized call may succeed with a new token."""
-    status = reply.status
+def refusal(status: int, body: bytes) -> TpujobError:
+    """Return our error for an answer."""
     text, reason = f"HTTP {status}", ""
     try:
-        error = json.loads(reply.body)["error"]
+        error: Mapping[str, Any] = json.loads(body)["error"]
         text = first_line(error["message"])
         reason = str(error["errors"][0]["reason"])
     except (ValueError, KeyError, TypeError, IndexError):
-        if reply.body:
-            text = first_line(reply.body.decode("utf-8", "replace")[:200])
+        if body:
+            text = first_line(body.decode("utf-8", "replace")[:200])
     if status == 412:
         return Conflict(text)
     if status in (404, 410):
@@ -278,42 +248,13 @@ def refusal(reply: Reply, *, retry_401: bool = False) -> TpujobError:
     if status == 400 and "doesn't match calculated" in text:
         return DamagedBytes(text)
     slow_down = reason in ("rateLimitExceeded", "userRateLimitExceeded")
-    if slow_down or status in (408, 409, 429) or (status >= 500 and status != 507):
-        return Transient(text)
-    if status == 401 and retry_401:
+    unexpected = status < 400 or (status >= 500 and status != 507)
+    if slow_down or unexpected or status in (408, 409, 429):
         return Transient(text)
     if status in (401, 403):
         hint = f"run `{LOGIN}`" if status == 401 else _FORBIDDEN
         return Refused(text, cause=Cause.PERMISSION, hint=hint)
     return Refused(text, cause=Cause.BAD_SPEC)
-
-
-# Credentials ---------------------------------------------------------------------------------------------------------
-
-
-class GoogleToken:
-    """Access tokens from this machine's credentials, which are searched at the first call. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._credentials: Any = None
-
-    def __call__(self, new: bool) -> str:
-        """Return a valid token; a `new` one after a refusal. Raises Refused when this machine has no credentials or
-        they have expired, Transient when the token server does not answer."""
-        import google.auth
-        from google.auth.exceptions import GoogleAuthError
-        from google.auth.transport.requests import Request
-
-        with self._lock:
-            try:
-                if self._credentials is None:
-                    self._credentials = google.auth.default(scopes=[_SCOPE])[0]
-                if new or not self._credentials.valid:
-                    self._credentials.refresh(Request())
-            except GoogleAuthError as error:
-                raise credentials_error(error) from error
-            return str(self._credentials.token)
 
 
 def credentials_error(error: Any) -> TpujobError:
@@ -324,3 +265,14 @@ def credentials_error(error: Any) -> TpujobError:
     if error.retryable or any(isinstance(e, TransportError) for e in (error, *error.args)):
         return Transient(text)
     return Refused(text, cause=Cause.PERMISSION, hint=f"run `{LOGIN}`")
+
+
+def _network_error(error: BaseException) -> Transient:
+    """Return our error for a request without a complete answer, with the text of the innermost error."""
+    while inner := getattr(error, "reason", None) or next(iter(error.args), None):
+        if not isinstance(inner, BaseException):
+            break
+        error = inner
+    refused = isinstance(error.__cause__, ConnectionRefusedError)
+    text = "" if refused else f": {first_line(error.args[-1] if error.args else error)}"
+    return Transient(f"Cloud Storage does not answer{text}")

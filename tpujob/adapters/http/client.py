@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tpujob.adapters.http.transport import Sign
-    from tpujob.api import EventView, JobPage, JobView, ListAsked, LogBlock
+    from tpujob.api import EventView, JobPage, JobView, ListQuery, LogBlock
     from tpujob.api.methods import Method
 
 P = ParamSpec("P")
@@ -129,14 +129,14 @@ class RemoteJobs:
     def put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
         return self.call(METHODS["put_bundle"], sha256, data, bucket=bucket)["path"]
 
-    def list(self, asked: ListAsked | None = None) -> JobPage:
-        query: dict[str, Any] = {**(asked or {})}
-        limit = query.pop("limit", 0)
-        jobs: JobPage = self.call(METHODS["list"], {**query, "limit": min(limit or PAGE, PAGE)})
+    def list(self, query: ListQuery | None = None) -> JobPage:
+        filters: dict[str, Any] = {**(query or {})}
+        limit = filters.pop("limit", 0)
+        jobs: JobPage = self.call(METHODS["list"], {**filters, "limit": min(limit or PAGE, PAGE)})
         while jobs["next"] and len(jobs["rows"]) != limit:
             page_limit = min(limit - len(jobs["rows"]), PAGE) if limit else PAGE
-            query.update(after=jobs["next"], limit=page_limit)
-            page: JobPage = self.call(METHODS["list"], query)
+            filters.update(after=jobs["next"], limit=page_limit)
+            page: JobPage = self.call(METHODS["list"], filters)
             jobs = {**jobs, "rows": jobs["rows"] + page["rows"], "next": page["next"]}
         return jobs
 
@@ -194,7 +194,10 @@ class RemoteJobs:
     def call(self, method: Method, *args: Any, **kwargs: Any) -> Any:
         """Call a method whose answer is JSON. Raises BackendGone for an answer about another job."""
         answer = self._json(self._reply(method, *args, **kwargs))
-        if method.signature.return_annotation == "JobView" and "job" in method.signature.parameters:
+        if (
+            method.signature.return_annotation == "shapes.JobView"
+            and "job" in method.signature.parameters
+        ):
             job = method.signature.bind(self, *args, **kwargs).arguments["job"]
             _check_job(str(job), answer)
         return None if method.signature.return_annotation == "None" else answer

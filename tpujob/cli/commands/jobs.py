@@ -31,12 +31,13 @@ from tpujob.cli.render import words
 from tpujob.cli.render.answers import next_commands, steered_text, stop_question
 from tpujob.cli.render.job_page import job_page
 from tpujob.cli.render.listing import OF_GROUP, chosen_columns, first_hints, list_page
+from tpujob.domain.final_states import FINAL
 from tpujob.domain.text import listed
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.wiring.retrying import RetryingClient
 
 if TYPE_CHECKING:
-    from tpujob.api import JobPage, JobsApi, JobView, ListAsked
+    from tpujob.api import JobPage, JobsApi, JobView, ListQuery
 
 
 #: maximum number of jobs in a range such as `sweep-[1-9]`
@@ -71,11 +72,10 @@ def list_jobs(
         columns = columns or OF_GROUP
         if not order:  # the first element first
             order, reverse = "id", not reverse
-    include_ended = all_jobs or state or cause or group
     request = _list_request(
         {"user": user, "mine": mine, "text": text, "group": group, "order": order}
         | {"reverse": reverse, "states": state, "causes": cause, "types": type_, "zones": zone}
-        | {"recent": not include_ended, "limit": limit}
+        | {"recent": not all_jobs, "limit": limit}
     )
     chosen = chosen_columns(columns)
     if html:
@@ -106,11 +106,11 @@ def _first_hints() -> list[str]:
     return first_hints(submits=submits, local=current_settings().local)
 
 
-def _list_request(options: dict[str, Any]) -> ListAsked:
-    return cast("ListAsked", {name: value for name, value in options.items() if value})
+def _list_request(options: dict[str, Any]) -> ListQuery:
+    return cast("ListQuery", {name: value for name, value in options.items() if value})
 
 
-def _write_page(file: Path, request: ListAsked, *, watch: bool, as_json: bool) -> None:
+def _write_page(file: Path, request: ListQuery, *, watch: bool, as_json: bool) -> None:
     """Write the web page of the list to a file."""
     from urllib.parse import urlencode
 
@@ -182,8 +182,8 @@ def wait(
     retrying = retrying_client()
     view = retrying.ask(lambda api: api.get(job))
     job_id = view["id"]
-    with on_interrupt(*job_continues(job_id)):
-        while view["state"] not in words.FINAL:
+    with on_interrupt(*job_continues(job_id, "wait {}")):
+        while view["state"] not in FINAL:
             if deadline is not None and time.monotonic() >= deadline:
                 break
             view = _wait_for_change(retrying, job_id, deadline)
@@ -197,7 +197,7 @@ def _wait_for_change(retrying: RetryingClient, job_id: str, deadline: float | No
     hints = retrying.follow(job_id, timeout=timeout)
     next(hints)
     view = retrying.ask(lambda api: api.get(job_id))
-    if view["state"] not in words.FINAL:
+    if view["state"] not in FINAL:
         next(hints)
         view = retrying.ask(lambda api: api.get(job_id))
     return view

@@ -19,7 +19,7 @@ from tpujob.protocol.limits import MAX_LINE
 from tpujob.wiring.retrying import RetryingClient
 
 if TYPE_CHECKING:
-    from tpujob.api import LogBlock, LogLine, LogPage, SearchAsked, WindowAsked, WindowLine
+    from tpujob.api import LogBlock, LogLine, LogPage, SearchQuery, WindowLine, WindowQuery
 
 POLL = 1.0  #: seconds between looks for new output
 MAX_TAIL = 5000  #: lines that the backend returns at once
@@ -86,7 +86,7 @@ def logs(
     job_id = retrying.ask(lambda api: api.get(job))["id"]
     source = LogSource(retrying, job_id, host, attempt)
     if grep:
-        query: SearchAsked = {"text": grep, "regexp": regexp, "ignore_case": ignore_case}
+        query: SearchQuery = {"text": grep, "regexp": regexp, "ignore_case": ignore_case}
         if count:
             _, total = next(_search(source, {**query, "limit": 1}))
             say(str(total))
@@ -97,7 +97,7 @@ def logs(
     elif traceback is not None:
         _print_traceback(source, traceback, around, as_json=as_json)
     else:
-        with on_interrupt(*job_continues(job_id, "logs {} -f")):
+        with on_interrupt(*job_continues(job_id)):
             if not as_json:
                 _print_output(source, follow=follow, tail=tail, raw=raw)
             elif follow:
@@ -166,9 +166,9 @@ def _lines(source: LogSource, follow: bool, tail: int | None) -> Iterator[LogLin
 # Searches and single lines -------------------------------------------------------------------------------------------
 
 
-def _search(source: LogSource, query: SearchAsked) -> Iterator[tuple[list[WindowLine], int]]:
+def _search(source: LogSource, query: SearchQuery) -> Iterator[tuple[list[WindowLine], int]]:
     """Yield pages of matches, each with the number of all matches."""
-    request: SearchAsked = {"limit": 1000, "width": MAX_LINE, **query, **source.filters()}  # pyright: ignore[reportAssignmentType]
+    request: SearchQuery = {"limit": 1000, "width": MAX_LINE, **query, **source.filters()}  # pyright: ignore[reportAssignmentType]
     while True:
         answer = source.retrying.ask(
             lambda api, request=request: api.log_search(source.job, request)
@@ -187,7 +187,7 @@ def _search(source: LogSource, query: SearchAsked) -> Iterator[tuple[list[Window
         request = {**request, "of": last["host"], "line": last["line"], "after": True}
 
 
-def _print_matches(source: LogSource, query: SearchAsked, *, as_json: bool) -> None:
+def _print_matches(source: LogSource, query: SearchQuery, *, as_json: bool) -> None:
     lines = (line for matches, _ in _search(source, query) for line in matches)
     if as_json:
         say_json_list(lines)
@@ -199,12 +199,12 @@ def _print_matches(source: LogSource, query: SearchAsked, *, as_json: bool) -> N
 
 def _print_line(source: LogSource, host: int, number: int, around: int, *, as_json: bool) -> None:
     """Print a line of `host` with its context: lines of the source's host, or of all hosts. Raises NotFound."""
-    place: WindowAsked = {"of": host, "line": number, "width": MAX_LINE, **source.filters()}  # pyright: ignore[reportAssignmentType]
+    place: WindowQuery = {"of": host, "line": number, "width": MAX_LINE, **source.filters()}  # pyright: ignore[reportAssignmentType]
 
     def window(side: str, lines: int) -> list[WindowLine]:
         if not lines:
             return []
-        request: WindowAsked = {**place, "side": side, "lines": lines}  # pyright: ignore[reportAssignmentType]
+        request: WindowQuery = {**place, "side": side, "lines": lines}  # pyright: ignore[reportAssignmentType]
         return source.retrying.ask(lambda api: api.log_window(source.job, request))["lines"]
 
     def is_hit(line: WindowLine) -> bool:

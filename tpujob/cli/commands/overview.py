@@ -63,7 +63,7 @@ def events(
         return
     from tpujob.cli.live_display import poll_changes
 
-    with on_interrupt(*job_continues(job_id)):
+    with on_interrupt(*job_continues(job_id, "events {} -f")):
         for _, fresh in poll_changes(retrying, job_id, timeout=10):
             if as_json:
                 for event in fresh:
@@ -126,8 +126,8 @@ def capacity_page(report: CapacityReport, columns: int, now: float, *, color: bo
         out.append("No hardware is held or requested, and nothing happened within the last day.")
     out += [_circuit_line(circuit, now) for circuit in report["closed"]]
     if report["waiting"]:
-        wait = "waits" if report["waiting"] == 1 else "wait"
-        out.append(f"{many(report['waiting'], 'job')} {wait} for a slice.")
+        has = "has" if report["waiting"] == 1 else "have"
+        out.append(f"{many(report['waiting'], 'job')} {has} no slice yet.")
     return "\n".join([*out, "`tpujob quota` shows how much more there may be."])
 
 

@@ -10,11 +10,12 @@ from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE, elapsed
 from tpujob.cli.render.table import GAP, Column, space, table
 from tpujob.cli.render.text import clip_middle, wrap
+from tpujob.domain.final_states import FINAL
 from tpujob.domain.text import age, clean, count, rate, seconds, unreadable, usd
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
-    from tpujob.api import JobPage, JobRow, ListAsked
+    from tpujob.api import JobPage, JobRow, ListQuery
 
 #: a command for a first job that needs no file
 FIRST = "tpujob run --type v4-8 -- echo hello"
@@ -69,7 +70,7 @@ def chosen_columns(text: str) -> tuple[str, ...]:
 
 def list_page(
     page: JobPage,
-    request: ListAsked,
+    request: ListQuery,
     columns: int,
     now: float,
     *,
@@ -86,7 +87,7 @@ def list_page(
 
 def _list_table(
     page: JobPage,
-    request: ListAsked,
+    request: ListQuery,
     columns: int,
     now: float,
     *,
@@ -164,7 +165,7 @@ def _note(job: JobRow, text: str, columns: int) -> list[str]:
 def step(job: JobRow) -> str:
     """Return `480/600`, `480` or `-`; for a group, how many of its jobs have ended: `2 of 6`."""
     if states := job.get("elements"):
-        ended = sum(states.get(state, 0) for state in words.FINAL)
+        ended = sum(states.get(state, 0) for state in FINAL)
         return f"{ended:,} of {job.get('group_size', 0):,}"
     if job["step"] is None:
         return "-"

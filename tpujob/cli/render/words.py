@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.text import clock
+from tpujob.domain.final_states import FINAL
 from tpujob.domain.text import amount_of_bytes, clean, many, number, rate, seconds, span, usd
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
         PlanView,
         SliceView,
     )
-
-FINAL = frozenset({"succeeded", "failed", "cancelled"})
 
 #: final state -> exit code of `tpujob wait`
 EXIT_OF_STATE = {"succeeded": 0, "failed": 1, "cancelled": 5}

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
@@ -12,7 +12,7 @@ from tpujob.data.locations import Outside, Prefix
 from tpujob.data.objects import LocalFile, NotCopied, ObjectFacts, SourceReader
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.endpoints import local_file
-from tpujob.data.sync.stream_copy import copy_stream
+from tpujob.data.sync.stream_copy import SourceStream, copy_stream
 from tpujob.data.sync.upload import Done, checksum_of, declared_hash
 from tpujob.data.sync.workers import Pair
 from tpujob.errors import Conflict
@@ -52,14 +52,14 @@ class Downloader:
         name = hashlib.sha256(f"{self.source}\0{facts.name}".encode()).hexdigest()[:40]
         path = b"%b/%b/%b" % (self.root, PARTS_FOLDER.encode(), name.encode())
         open_source = partial(self.reader.open, self.source.bucket, facts)
-        with open(path, "wb") as content:
-            part = _PartFile(path, content)
-            declared = declared_hash(facts)
-            _, verified = copy_stream(facts.size, open_source, declared, part, self.moved)
+        declared = declared_hash(facts)
         try:
+            with open(path, "wb") as content:
+                sink = partial(_write_part, content)
+                _, verified = copy_stream(facts.size, open_source, declared, sink, self.moved)
             self._publish(pair, path)
         except (Conflict, NotCopied):
-            part.abandon()
+            os.unlink(path)
             raise
         return "copied" if verified else "unverified"
 
@@ -80,30 +80,10 @@ class Downloader:
         return f"{self.source} {facts.name} {facts.identity}"
 
 
-class _PartFile:
-    """A sink for an incomplete download."""
-
-    def __init__(self, path: bytes, content: BinaryIO) -> None:
-        self._path, self._content = path, content
-
-    def restart(self) -> None:
-        self._content.seek(0)
-        self._content.truncate()
-
-    def write(self, chunks: Iterator[bytes], start: int) -> None:
-        del start  # always the end of the file
-        for data in chunks:
-            self._content.write(data)
-
-    def position(self) -> int:
-        return self._content.tell()
-
-    def finish(self, crc32c: int) -> None:
-        del crc32c  # compared while the bytes arrived
-        self._content.flush()
-
-    def abandon(self) -> None:
-        os.unlink(self._path)
+def _write_part(content: BinaryIO, source: SourceStream) -> None:
+    content.seek(0)
+    content.truncate()
+    content.writelines(source.chunks())
 
 
 def make_folder(folder: bytes) -> None:

@@ -12,22 +12,19 @@ from tpujob.data.locations import Outside, Prefix
 from tpujob.data.objects import (
     Changed,
     LocalFile,
+    NewObject,
     ObjectContent,
     ObjectFacts,
     Objects,
-    Piece,
     SourceReader,
 )
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.endpoints import local_file
-from tpujob.data.sync.stream_copy import copy_stream
-from tpujob.data.sync.workers import Pair
-from tpujob.errors import Conflict, Transient
+from tpujob.data.sync.stream_copy import SourceStream, copy_stream
+from tpujob.data.sync.workers import AnyPair, Pair
+from tpujob.errors import Conflict
 
-SMALL = 8 << 20  #: most bytes of an object that is uploaded in one request
-_QUANTUM = 256 << 10  #: bytes: all pieces but the last have a multiple of it (documented)
 _READ = 1 << 20
-_TRIES = 8
 
 Done = Literal["copied", "same", "unverified"]
 
@@ -55,7 +52,7 @@ class Uploader:
         file = pair.source
         if not file.size:
             open_unchanged(file).close()
-        sink = _make_sink(self.objects, self.target, pair.key, file.size, pair.target, "")
+        sink = _Upload(self.objects, _new_object(self.target, pair, ""))
         try:
             crc32c, _ = copy_stream(file.size, partial(_file_content, file), None, sink, self.moved)
         except Conflict:
@@ -87,9 +84,7 @@ class Importer:
         if self.is_same(pair):
             return "same"
         facts = pair.source
-        sink = _make_sink(
-            self.objects, self.target, pair.key, facts.size, pair.target, facts.identity
-        )
+        sink = _Upload(self.objects, _new_object(self.target, pair, facts.identity))
         source = partial(self.reader.open, self.source.bucket, facts)
         try:
             _, verified = copy_stream(facts.size, source, declared_hash(facts), sink, self.moved)
@@ -99,128 +94,39 @@ class Importer:
         return "copied" if verified else "unverified"
 
 
-class _ObjectSink:
+class _Upload:
     """A sink for an object of Cloud Storage."""
 
-    def __init__(
-        self, objects: Objects, bucket: str, name: str, size: int, generation: int, source: str
-    ) -> None:
-        """`generation` is the present one of the name; 0: none. `source` becomes `ObjectFacts.source`."""
-        self.objects, self.bucket, self.name = objects, bucket, name
-        self.size, self.generation, self.source = size, generation, source
-        self.crc32c: int | None = None  #: of the sent bytes
+    def __init__(self, objects: Objects, new: NewObject) -> None:
+        self._objects, self._new = objects, new
+        self._sent: int | None = None  #: the CRC32C of all sent bytes
+
+    def __call__(self, source: SourceStream) -> None:
+        size = self._new.size
+        self._sent = None
+        try:
+            facts = self._objects.write(self._new, source.chunks())
+        finally:
+            self._sent = source.crc32c if source.received == size else None
+        if (facts.size, facts.crc32c) != (size, source.crc32c):
+            raise Conflict(f"the storage has other bytes than were sent for {self._new.name}")
 
     def check_ours(self, crc32c: int | None) -> None:
         """Raise Conflict unless the object has our bytes, of an earlier try without an answer or another machine."""
-        present = self.objects.look(self.bucket, self.name)
-        if present and present.size == self.size:
-            crc32c = self.crc32c if crc32c is None else crc32c
+        new = self._new
+        present = self._objects.look(new.bucket, new.name)
+        if present and present.size == new.size:
+            crc32c = self._sent if crc32c is None else crc32c
             if present.crc32c is not None and present.crc32c == crc32c:
                 return
-            if self.source and present.source == self.source:
+            if new.source and present.source == new.source:
                 return
         raise Conflict("something else was written there meanwhile")
 
 
-class _SmallObject(_ObjectSink):
-    """A sink that collects the bytes in memory, and sends them in one request."""
-
-    data = b""
-
-    def restart(self) -> None:
-        self.data = b""
-
-    def write(self, chunks: Iterator[bytes], start: int) -> None:
-        del start  # always 0
-        self.data = b"".join(chunks)
-
-    def position(self) -> int:
-        return len(self.data)
-
-    def finish(self, crc32c: int) -> None:
-        self.crc32c = crc32c
-        self.objects.put(self.bucket, self.name, self.data, crc32c, self.generation, self.source)
-
-    def abandon(self) -> None: ...
-
-
-class _LargeObject(_ObjectSink):
-    """A sink that sends all bytes but the last in one request of an upload session. The last bytes are sent with the
-    checksum, so they wait in memory until it is known."""
-
-    session = ""
-    tail = b""  #: the last bytes
-    sent = False  #: the session has all bytes before the tail
-
-    @property
-    def tail_start(self) -> int:
-        return (self.size - 1) // _QUANTUM * _QUANTUM
-
-    def restart(self) -> None:
-        self.abandon()
-        self.session = self.objects.begin(
-            self.bucket, self.name, self.size, self.generation, self.source
-        )
-
-    def write(self, chunks: Iterator[bytes], start: int) -> None:
-        self.tail, self.sent = b"", False
-        body = self._before_tail(chunks, start)
-        if start < self.tail_start:
-            piece = Piece(start, self.tail_start, self.size)
-            offset = self.objects.send(self.session, body, piece, None)
-            if offset != self.tail_start:
-                raise self._incomplete()
-        else:
-            self.tail = b"".join(chunks)
-        self.sent = True
-
-    def position(self) -> int:
-        if self.sent:
-            return self.size
-        offset = self.objects.offset(self.session, self.size)
-        return offset if isinstance(offset, int) else self.tail_start
-
-    def finish(self, crc32c: int) -> None:
-        self.crc32c = crc32c
-        piece = Piece(self.tail_start, self.size, self.size)
-        for failures in range(1, _TRIES + 1):
-            try:
-                answer = self.objects.send(self.session, self.tail, piece, crc32c)
-            except Transient:
-                if failures == _TRIES:
-                    raise
-                answer = self.objects.offset(self.session, self.size)
-            if isinstance(answer, ObjectFacts):
-                if (answer.size, answer.crc32c) != (self.size, crc32c):
-                    raise Conflict(f"the storage has other bytes than were sent for {self.name}")
-                self.session = ""
-                return
-        raise self._incomplete()
-
-    def abandon(self) -> None:
-        session, self.session = self.session, ""
-        if session:
-            self.objects.drop(session)
-
-    def _incomplete(self) -> Transient:
-        return Transient(f"the storage has not taken all that was sent for {self.name}")
-
-    def _before_tail(self, chunks: Iterator[bytes], at: int) -> Iterator[bytes]:
-        """Yield the bytes before the tail, and keep the tail."""
-        for data in chunks:
-            head = data if at + len(data) <= self.tail_start else data[: self.tail_start - at]
-            self.tail += data[len(head) :]
-            at += len(head)
-            if head:
-                yield head
-
-
-def _make_sink(
-    objects: Objects, target: Prefix, key: str, size: int, present: ObjectFacts | None, source: str
-) -> _SmallObject | _LargeObject:
-    kind = _SmallObject if size <= SMALL else _LargeObject
-    generation = present.generation if present else 0
-    return kind(objects, target.bucket, target.prefix + key, size, generation, source)
+def _new_object(target: Prefix, pair: AnyPair, source: str) -> NewObject:
+    generation = pair.target.generation if pair.target else 0
+    return NewObject(target.bucket, target.prefix + pair.key, pair.source.size, generation, source)
 
 
 def declared_hash(facts: ObjectFacts) -> Hash | None:

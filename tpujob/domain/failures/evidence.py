@@ -160,6 +160,10 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"^(?!.*(?i:cuda|gpu|device|hbm|resource)).*(?i:(?:out ?of|not enough|insufficient) ?memory)",
     ),
     _sign(
+        Cause.SETUP, Reach.WORDS, "the file cannot be executed: `bash FILE` runs a script without `chmod +x`",
+        r": Permission denied$|: cannot execute\b|Exec format error|: bad interpreter: ", 126,
+    ),
+    _sign(
         Cause.PERMISSION, Reach.WORDS, _NO_PERMISSION,
         r"^(?!.*(?i:rate.?limit|quota.?exceeded|open the log)).*(?:"
         r"not have (?:\S+\.\S+\.\S+ |the )?(?:access|permission)"

@@ -209,11 +209,6 @@ def _output_line(document: Mapping[str, object]) -> OutputLine:
     )
 
 
-def evidence_of(report: HostReport, body: bytes) -> tuple[OutputLine, ...]:
-    """Return a host's lines from the body of the object with its report; empty: there are none, or only older ones."""
-    return read_evidence(body, report.proven)
-
-
 def _progress(document: ReportDocument) -> Progress:
     metrics = _mapping(document.get("metrics"))
     numbers = {_text(name): number(value) for name, value in metrics.items()}

@@ -35,8 +35,9 @@ def read_curves(body: bytes, key: str) -> SignedCurves | None:
     content = read_report_body(body, key)
     if content is None:
         return None
-    line = content.curves if len(content.curves) <= MAX_SERIES_READ else b""
-    return SignedCurves(content.seq, line)
+    return SignedCurves(
+        content.seq, content.curves if len(content.curves) <= MAX_SERIES_READ else b""
+    )
 
 
 def read_series(line: bytes) -> dict[str, list[Point]]:

@@ -58,7 +58,7 @@ def account(job: Job, now: float, granted: Collection[str] = ()) -> Account | No
     if limit_micros is None:
         return None
     paid = paid_slices(job, granted)
-    costs = {slice.name: ledger.micros_of_slice(slice, now) for slice in paid}
+    costs = {slice.name: ledger.micros([slice], now) for slice in paid}
     living = [slice for slice in paid if slice.gone_at is None]
     return Account(
         whose="job",
@@ -72,12 +72,12 @@ def account(job: Job, now: float, granted: Collection[str] = ()) -> Account | No
 
 
 def paid_slices(job: Job, granted: Collection[str]) -> list[Slice]:
-    """Return the slices that the job pays for, up to what is certain: no grant covers them, and they were not free when
-    they ended."""
+    """Return the slices that the job pays for, up to what is certain: no grant covers them. One that was preempted in
+    its first minute is free once it is gone: until then it may come back."""
+    paid = (slice for slice in job.slices if slice.name not in granted)
     return [
-        ledger.certain(slice)
-        for slice in job.slices
-        if slice.name not in granted and (slice.gone_at is None or not ledger.free(slice))
+        replace(slice, preempted_at=None) if slice.gone_at is None else ledger.certain(slice)
+        for slice in paid
     ]
 
 

@@ -4,7 +4,7 @@ Pure. Reads the job's record alone, so it works for any program. A program that 
 divided further: time until the first step, steps that count, and repeated steps.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -210,13 +210,12 @@ def timeline(job: Job, now: float, done: Progress | None = None) -> list[Stretch
     attempts: dict[str, list[Attempt]] = {}
     for attempt in job.attempts:
         attempts.setdefault(attempt.slice, []).append(attempt)
-    free = {s.name for s in job.slices if ledger.free(s)}
     stretches: list[Stretch] = []
     in_order = sorted(spans(job, now), key=lambda s: (s.start, s.part is TimePart.CONDEMNED, s.end))
     for span in in_order:
         slice_attempts = attempts.get(span.slice.name, []) if span.slice else []
         going = not job.state.final and span.end >= moment(now)
-        stretches.append(_stretch(span, slice_attempts, going=going, free=free))
+        stretches.append(_stretch(span, slice_attempts, going=going))
     return [part for stretch in _join_waits(stretches) for part in _with_copies(job, stretch, now)]
 
 
@@ -224,9 +223,7 @@ def timeline(job: Job, now: float, done: Progress | None = None) -> list[Stretch
 _AFTER = (TimePart.HELD, TimePart.CONDEMNED, TimePart.RELEASING)
 
 
-def _stretch(
-    span: Span, attempts: Sequence[Attempt], *, going: bool, free: Collection[str]
-) -> Stretch:
+def _stretch(span: Span, attempts: Sequence[Attempt], *, going: bool) -> Stretch:
     """Return the stretch of a span. An attempt's message is on the span that it ends. `attempts`: on the same slice."""
     slice = span.slice
     stretch = Stretch(span.part, span.start, span.end, going, slice)
@@ -236,7 +233,7 @@ def _stretch(
         text = slice.delete_reason if slice.refused else ""
         return replace(stretch, cause=slice.refused, text=text)
     attempt = next((a for a in reversed(attempts) if moment(a.started_at) <= span.start), None)
-    cost = 0 if slice.name in free else _cost_of_span(slice, span)
+    cost = ledger.cost(ledger.rows([slice]), span.end, span.start)
     stretch = replace(stretch, attempt=attempt, micros=cost)
     if attempt and attempt.ended_at is not None:
         if span.part in _AFTER:
@@ -244,11 +241,6 @@ def _stretch(
         if moment(attempt.ended_at) == span.end:
             return replace(stretch, cause=attempt.cause, text=attempt.message)
     return stretch
-
-
-def _cost_of_span(slice: Slice, span: Span) -> int | None:
-    rate, ready = ledger.rate(slice), moment(slice.ready_at or 0.0)
-    return None if rate is None else ledger.between(rate, ready, span.start, span.end)
 
 
 # Waits ---------------------------------------------------------------------------------------------------------------

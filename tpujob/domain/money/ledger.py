@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Grant, Job, Slice
@@ -55,44 +55,56 @@ def accrued(rate: int, time: int) -> int:
     return (rate * time + HOUR // 2) // HOUR
 
 
-def between(rate: int, ready: int, since: int, until: int) -> int:
-    """Return the micro-dollars from `since` to `until` of a slice that is billed from `ready` on: the difference of two
-    accrued amounts, so that the parts of a time cost as much as the whole."""
-    since = max(since, ready)
-    return accrued(rate, until - ready) - accrued(rate, since - ready) if until > since else 0
+class BilledSlice(NamedTuple):
+    """A row of the ledger: what the cost of a slice depends on. Times are in microseconds since the epoch."""
+
+    ready: int
+    gone: int | None  #: None: it is still billed
+    rate: int | None  #: micro-dollars an hour, 0 for a free slice; None: unknown price
 
 
-def billed_time(slice: Slice, now: float) -> int:
-    """Return the microseconds for which the slice was billed; 0 if it was never ready, or if a clock was set back."""
-    if slice.ready_at is None:
-        return 0
-    end = now if slice.gone_at is None else slice.gone_at
-    return max(0, moment(end) - moment(slice.ready_at))
+#: further away than every time
+EVER = 1 << 62
 
 
-def micros_of_slice(slice: Slice, now: float) -> int | None:
-    """Return the cost of the slice up to `now` in micro-dollars; None: it is billed at an unknown price."""
-    time, hourly = billed_time(slice, now), rate(slice)
-    if not time:
-        return 0
-    return None if hourly is None else accrued(hourly, time)
+def rows(slices: Iterable[Slice]) -> list[BilledSlice]:
+    """Return a row for each of the slices that was ready."""
+    return [
+        BilledSlice(
+            ready=moment(s.ready_at),
+            gone=None if s.gone_at is None else moment(s.gone_at),
+            rate=0 if free(s) else rate(s),
+        )
+        for s in slices
+        if s.ready_at is not None
+    ]
 
 
-def usd_of_slice(slice: Slice, now: float) -> float | None:
-    """Return the cost of the slice up to `now` in US dollars; None: it is billed at an unknown price."""
-    micros = micros_of_slice(slice, now)
-    return None if micros is None else micros / US
-
-
-def usd_of_job(job: Job, now: float) -> float | None:
-    """Return the cost of all slices of the job up to `now` in US dollars; None: one is billed at an unknown price."""
+def cost(rows: Iterable[BilledSlice], until: int = EVER, since: int = -EVER) -> int | None:
+    """Return the micro-dollars of the rows from `since` to `until`; None: one is billed at an unknown price. The cost
+    of a time is the difference of two accrued amounts, so that its parts cost as much as the whole."""
     total = 0
-    for slice in job.slices:
-        micros = 0 if free(slice) else micros_of_slice(slice, now)
-        if micros is None:
+    for ready, gone, rate in rows:
+        start, end = max(ready, since), until if gone is None else min(gone, until)
+        if end <= start:
+            continue
+        if rate is None:
             return None
-        total += micros
-    return total / US
+        total += accrued(rate, end - ready) - accrued(rate, start - ready)
+    return total
+
+
+def micros(slices: Iterable[Slice], now: float) -> int | None:
+    """Return the micro-dollars of the slices, of those that are still billed up to `now`; None: one is billed at an
+    unknown price. A slice that is gone costs the same by any clock, also by one that is behind."""
+    end = moment(now)
+    return cost(row if row.gone is not None else row._replace(gone=end) for row in rows(slices))
+
+
+def usd(slices: Iterable[Slice], now: float) -> float | None:
+    """Return the same in US dollars."""
+    total = micros(slices, now)
+    return None if total is None else total / US
 
 
 #: id of a job and name of its slice

@@ -13,7 +13,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import goodput, ledger
 from tpujob.domain.money.goodput import Span, TimePart
-from tpujob.domain.money.ledger import US, between, moment
+from tpujob.domain.money.ledger import US, BilledSlice, moment
 
 Group = Literal["job", "user", "day", "type", "zone"]
 GROUPS: tuple[Group, ...] = get_args(Group)
@@ -121,11 +121,10 @@ class _Rate(NamedTuple):
 
     chips: int
     key: ledger.Key = ("", "")
-    ready: int = 0  #: microseconds since the epoch, as is `missing`
-    micros: int | None = None  #: micro-dollars an hour
+    row: tuple[BilledSlice, ...] = ()  #: empty: it is not billed
     granted: bool = False
     open: bool = False
-    missing: int | None = None  #: since when the slice may be gone, or may have been
+    missing: int | None = None  #: microseconds: since when the slice may be gone, or may have been
 
 
 def _rate(job: Job, slice: Slice, covered: Collection[ledger.Key]) -> _Rate:
@@ -136,8 +135,7 @@ def _rate(job: Job, slice: Slice, covered: Collection[ledger.Key]) -> _Rate:
     return _Rate(
         chips=ledger.chips(slice),
         key=key,
-        ready=moment(slice.ready_at or 0.0),
-        micros=0 if ledger.free(slice) else ledger.rate(slice),
+        row=tuple(ledger.rows([slice])),
         granted=key in covered,
         open=living,
         missing=None if lost_at is None else moment(lost_at),
@@ -154,17 +152,16 @@ def _add(row: Row, span: Span, rate: _Rate) -> None:
     row.billed += chip_time
     if rate.open:
         row.open.add(rate.key)
-    if rate.micros is None:
+    cost = ledger.cost(rate.row, span.end, span.start)
+    if cost is None:
         row.unpriced += chip_time
         return
-    cost = between(rate.micros, rate.ready, span.start, span.end)
     share.micros += cost
     row.list += cost
     if rate.granted:
         row.granted += cost
     if rate.missing is not None:
-        since = max(span.start, min(span.end, rate.missing))
-        row.unsure += between(rate.micros, rate.ready, since, span.end)
+        row.unsure += ledger.cost(rate.row, span.end, max(span.start, rate.missing)) or 0
 
 
 def _sum(key: str, rows: Iterable[Row], name: str = "") -> Row:

@@ -103,7 +103,7 @@ def _of_whole_runs(jobs: list[Job], spec: JobSpec) -> RunTime | None:
     ]
     if not done:
         return None
-    times = [sum(ledger.billed_time(s, 0.0) for s in job.slices) for job in done]
+    times = [sum((row.gone or 0) - row.ready for row in ledger.rows(job.slices)) for job in done]
     hours = [Decimal(time) / HOUR for time in sorted(times)]
     text = f"as {many(len(times), 'earlier run')} of this program on this type took"
     productive = (

@@ -4,14 +4,14 @@ A month is a calendar month, UTC. A slice that is billed across midnight of the 
 without a known price are in no sum: no slice is requested without a price where a shared budget exists.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from tpujob.domain.model import Job, Slice
+from tpujob.domain.model import Job
 from tpujob.domain.money import budget, ledger
-from tpujob.domain.money.ledger import between, moment
+from tpujob.domain.money.ledger import BilledSlice, moment
 from tpujob.domain.observations import Account
 
 
@@ -43,14 +43,6 @@ def month(now: float) -> Month:
     return Month(first.timestamp(), later.timestamp())
 
 
-class Open(NamedTuple):
-    """The rate and the reserve of a slice that is requested or living."""
-
-    ready: int | None  #: microseconds since the epoch; None: not yet billed
-    rate: int  #: micro-dollars an hour
-    reserve: int  #: micro-dollars
-
-
 @dataclass(frozen=True, slots=True)
 class BudgetShare:
     """The part of one job in the sums."""
@@ -58,48 +50,22 @@ class BudgetShare:
     user: str
     ever: int  #: micro-dollars of the job's slices that are gone
     lately: int  #: the part of `ever` in the present month
-    open: tuple[Open, ...] = ()
+    open: tuple[BilledSlice, ...] = ()  #: those that are still billed
+    reserve: int = 0  #: micro-dollars
 
 
 def share(job: Job, now: Month, granted: Collection[str] = ()) -> BudgetShare:
     """Return the part of the job in the sums. `granted`: its slices that a grant pays for."""
     paid = [slice for slice in budget.paid_slices(job, granted) if slice.usd_per_hour is not None]
-    billed = _billed(paid)
-    grace = job.spec.stop_grace
+    rows, grace = ledger.rows(paid), job.spec.stop_grace
+    ended = [row for row in rows if row.gone is not None]
     return BudgetShare(
         user=job.user,
-        ever=_cost(billed, 0.0),
-        lately=_cost(billed, now.start),
-        open=tuple(
-            Open(
-                None if slice.ready_at is None else moment(slice.ready_at),
-                ledger.rate(slice) or 0,
-                budget.reserve(slice, grace),
-            )
-            for slice in paid
-            if slice.gone_at is None
-        ),
+        ever=ledger.cost(ended) or 0,
+        lately=ledger.cost(ended, since=moment(now.start)) or 0,
+        open=tuple(row for row in rows if row.gone is None),
+        reserve=sum(budget.reserve(slice, grace) for slice in paid if slice.gone_at is None),
     )
-
-
-class BilledTime(NamedTuple):
-    """The bill of a slice that is gone, in micro-dollars and microseconds."""
-
-    rate: int
-    ready: int
-    gone: int
-
-
-def _billed(slices: Iterable[Slice]) -> list[BilledTime]:
-    return [
-        BilledTime(ledger.rate(slice) or 0, moment(slice.ready_at), moment(slice.gone_at))
-        for slice in slices
-        if slice.ready_at is not None and slice.gone_at is not None
-    ]
-
-
-def _cost(billed: Iterable[BilledTime], since: float) -> int:
-    return sum(between(rate, ready, moment(since), gone) for rate, ready, gone in billed)
 
 
 @dataclass(slots=True)
@@ -114,20 +80,19 @@ class Sums:
         if new is not None:
             self.shares[job_id] = new
         elif job_id in self.shares:
-            self.shares[job_id] = replace(self.shares[job_id], open=())
+            self.shares[job_id] = replace(self.shares[job_id], open=(), reserve=0)
 
     def account(self, of: SharedBudget, now: float) -> Account:
         since = moment(self.month.start if of.monthly else 0.0)
         shares = [share for share in self.shares.values() if of.user in ("", share.user)]
-        open_slices = [slice for share in shares for slice in share.open]
-        billed = [(slice.rate, slice.ready) for slice in open_slices if slice.ready is not None]
+        billed = [row for share in shares for row in share.open]
         return Account(
             whose=of.whose,
             limit=of.limit,
             used=sum(share.lately if of.monthly else share.ever for share in shares)
-            + sum(between(rate, ready, since, moment(now)) for rate, ready in billed),
-            reserve=sum(slice.reserve for slice in open_slices),
-            burn=sum(rate for rate, _ in billed),
+            + (ledger.cost(billed, moment(now), since) or 0),
+            reserve=sum(share.reserve for share in shares),
+            burn=sum(row.rate or 0 for row in billed),
             at=now,
             until=self.month.end if of.monthly else None,
         )

@@ -13,11 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from starlette.responses import Response
+
 from tpujob.emulator.client import write_ready_file
 from tpujob.emulator.farm import HostSpec, HostUp, SliceRequest
 from tpujob.emulator.farm.farm import Farm
-from tpujob.emulator.http_messages import Request, Response, json_response
-from tpujob.emulator.http_server import HttpServer
+from tpujob.emulator.http_server import HttpServer, Request, json_response
 from tpujob.errors import NotFound, TpujobError
 from tpujob.lib import unix_sockets
 

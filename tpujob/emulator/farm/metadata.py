@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from tpujob.emulator.http_messages import Request, Response
+from starlette.responses import Response
+
+from tpujob.emulator.http_server import Request
 
 ROOT = "/computeMetadata/v1/"
 PREEMPTED = "instance/preempted"
@@ -119,19 +121,19 @@ class MetadataServer:
             return _text(403, "Missing Metadata-Flavor:Google header.")
         if not path.startswith(ROOT):
             return _text(404)
-        if request.query.get("wait_for_change", "").lower() == "true":
+        if request.query_params.get("wait_for_change", "").lower() == "true":
             await self._wait_for_change(request)
         text = self._read(request)
         if text is None:
             return _text(404, "not found")
         is_json = _recursive(request) or path.endswith("/token")
         kind = "application/json" if is_json else "application/text"
-        return Response(200, {**_HEADERS, "Content-Type": kind, "ETag": _etag(text)}, text.encode())
+        return Response(text, headers={**_HEADERS, "Content-Type": kind, "ETag": _etag(text)})
 
     async def _wait_for_change(self, request: Request) -> None:
         """Wait until the value differs from `last_etag` (default: from now), or `timeout_sec` has passed."""
-        old_etag = request.query.get("last_etag") or _etag(self._read(request) or "")
-        seconds = request.query.get("timeout_sec", "")
+        old_etag = request.query_params.get("last_etag") or _etag(self._read(request) or "")
+        seconds = request.query_params.get("timeout_sec", "")
         try:
             async with asyncio.timeout(float(seconds) if seconds.isdigit() else None):
                 while _etag(self._read(request) or "") == old_etag:
@@ -156,11 +158,11 @@ class MetadataServer:
 
 
 def _text(status: int, line: str = "") -> Response:
-    return Response(status, dict(_HEADERS), f"{line}\n".encode() if line else b"")
+    return Response(f"{line}\n" if line else None, status, _HEADERS)
 
 
 def _recursive(request: Request) -> bool:
-    return request.query.get("recursive", "").lower() == "true"
+    return request.query_params.get("recursive", "").lower() == "true"
 
 
 def _etag(text: str) -> str:

@@ -5,7 +5,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from xml.sax.saxutils import escape
 
-from tpujob.emulator.http_messages import Request, Response, json_response
+from starlette.responses import Response
+
+from tpujob.emulator.http_server import Request, json_response
 from tpujob.emulator.storage.model import (
     EmulatedObject,
     Json,
@@ -17,9 +19,9 @@ from tpujob.emulator.storage.model import (
 
 def answer(request: Request, value: Json, **headers: str) -> Response:
     """Return a JSON response, reduced to the `fields` that the client requests."""
-    if "fields" in request.query:
-        value = select(request.query["fields"])(value)
-    return json_response(value, 200, **headers)
+    if "fields" in request.query_params:
+        value = select(request.query_params["fields"])(value)
+    return json_response(value, headers=headers)
 
 
 async def json_body(request: Request) -> dict[str, Json]:
@@ -141,4 +143,4 @@ def _text(elements: Iterable[Element]) -> str:
 
 def _document(status: int, text: str) -> Response:
     body = f"<?xml version='1.0' encoding='UTF-8'?>{text}".encode()
-    return Response(status, {"Content-Type": "application/xml; charset=UTF-8"}, body)
+    return Response(body, status, media_type="application/xml; charset=UTF-8")

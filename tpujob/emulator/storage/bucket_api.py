@@ -3,7 +3,9 @@
 import base64
 from collections.abc import Mapping
 
-from tpujob.emulator.http_messages import Request, Response
+from starlette.responses import Response
+
+from tpujob.emulator.http_server import Request
 from tpujob.emulator.storage.answers import answer, json_body
 from tpujob.emulator.storage.disk import ObjectStore, timestamp
 from tpujob.emulator.storage.model import (
@@ -25,13 +27,13 @@ class BucketApi:
         self.disk = disk
 
     async def list_buckets(self, request: Request) -> Response:
-        prefix = request.query.get("prefix", "")
+        prefix = request.query_params.get("prefix", "")
         buckets = [b for b in self.disk.buckets() if b["name"].startswith(prefix)]
         items = [bucket_json(bucket, request.base) for bucket in buckets]
         return answer(request, {"kind": "storage#buckets", "items": items})
 
     async def insert_bucket(self, request: Request) -> Response:
-        if not request.query.get("project"):
+        if not request.query_params.get("project"):
             raise StorageApiError(400, "required", "Required parameter: project")
         resource = new_bucket(await json_body(request), timestamp())
         if self.disk.bucket(resource["name"]):
@@ -43,23 +45,21 @@ class BucketApi:
         return answer(request, bucket_json(resource, request.base))
 
     async def get_bucket(self, request: Request, bucket: str) -> Response:
-        return answer(
-            request, bucket_json(known_bucket(self.disk, bucket, request.query), request.base)
-        )
+        resource = known_bucket(self.disk, bucket, request.query_params)
+        return answer(request, bucket_json(resource, request.base))
 
     async def patch_bucket(self, request: Request, bucket: str) -> Response:
         patch = await json_body(request)
-        resource = patched_bucket(
-            known_bucket(self.disk, bucket, request.query), patch, timestamp()
-        )
+        known = known_bucket(self.disk, bucket, request.query_params)
+        resource = patched_bucket(known, patch, timestamp())
         self.disk.put_bucket(resource)
         return answer(request, bucket_json(resource, request.base))
 
     async def delete_bucket(self, request: Request, bucket: str) -> Response:
-        known_bucket(self.disk, bucket, request.query)
+        known_bucket(self.disk, bucket, request.query_params)
         if not self.disk.delete_bucket(bucket):
             raise StorageApiError(409, "conflict", "The bucket you tried to delete is not empty.")
-        return Response(204)
+        return Response(status_code=204)
 
     async def layout(self, request: Request, bucket: str) -> Response:
         resource = known_bucket(self.disk, bucket)
@@ -85,7 +85,7 @@ class BucketApi:
     async def test_permissions(self, request: Request, bucket: str) -> Response:
         """Grant every permission that the client asks for."""
         known_bucket(self.disk, bucket)
-        granted = request.all("permissions")
+        granted = request.query_params.getlist("permissions")
         return answer(
             request, {"kind": "storage#testIamPermissionsResponse", "permissions": granted}
         )

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import unquote
 
-from tpujob.emulator.http_messages import FilePart, Handler, Request, Response
+from starlette.responses import Response
+
+from tpujob.emulator.http_server import FilePart, Handler, Request
 from tpujob.emulator.storage.model import StorageApiError
 
 METHODS = ("GET", "LIST", "POST", "PUT", "PATCH", "DELETE")
@@ -95,8 +97,8 @@ def failing(
         response = await handler(request)
         if fault.status == 200:
             return response
-        if isinstance(response.body, FilePart):
-            response.body.file.close()
+        if isinstance(response, FilePart):
+            response.file.close()
         return refuse(request, error)
 
     return handle
@@ -105,11 +107,9 @@ def failing(
 async def _subject(request: Request, *, whole: bool) -> str:
     """Return text with the requested bucket and name. Some uploads name the object only at the beginning of the body;
     later pieces of a resumable upload do not name the object."""
-    text = (
-        f"{unquote(request.path)} {request.query.get('name', '')} {request.query.get('prefix', '')}"
-    )
+    text = f"{unquote(request.path)} {request.query_params.get('name', '')} {request.query_params.get('prefix', '')}"
     if whole and request.method == "POST" and _UPLOAD.fullmatch(request.path):
-        text += (await request.body.peek()).decode("utf-8", "replace")
+        text += (await request.body()).decode("utf-8", "replace")
     return text
 
 
@@ -135,7 +135,7 @@ class Billed:
 
         async def handle(request: Request) -> Response:
             response = await handler(request)
-            letter = class_of(request, int(response.headers.get(OVERRIDE, response.status)))
+            letter = class_of(request, int(response.headers.get(OVERRIDE, response.status_code)))
             if letter:
                 with self._lock:
                     self._counts[letter] += 1
@@ -152,7 +152,7 @@ def class_of(request: Request, status: int) -> str:
     """Return the class of a request's operation: `A` or `B`; empty: free."""
     if status == 308 or status >= 400:  # a piece of a resumable upload, or refused
         return ""
-    begins = request.method == "POST" and request.query.get("uploadType") == "resumable"
+    begins = request.method == "POST" and request.query_params.get("uploadType") == "resumable"
     return "" if begins else _CLASSES.get(kind_of(request), "")
 
 

@@ -8,10 +8,14 @@ import hashlib
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from http.client import responses
 from typing import BinaryIO
 from urllib.parse import unquote
 
-from tpujob.emulator.http_messages import Body, FilePart, Handler, Request, Response, head
+from starlette.responses import Response
+from starlette.types import Message
+
+from tpujob.emulator.http_server import FilePart, Handler, Request
 from tpujob.emulator.storage.answers import answer, json_body
 from tpujob.emulator.storage.bucket_api import BucketApi, known_bucket
 from tpujob.emulator.storage.disk import ObjectStore
@@ -80,7 +84,7 @@ class JsonApi:
             match = pattern.fullmatch(request.path)
             if match and method == request.method:
                 for name in _MISSING:
-                    if request.query.get(name):
+                    if request.query_params.get(name):
                         raise not_emulated(name)
                 return await handler(
                     request, *(unquote(part, errors="strict") for part in match.groups())
@@ -96,7 +100,7 @@ class JsonApi:
 
     async def list_objects(self, request: Request, bucket: str) -> Response:
         known_bucket(self.disk, bucket)
-        query = request.query
+        query = request.query_params
         listing = Listing(
             prefix=query.get("prefix", ""),
             delimiter=query.get("delimiter", ""),
@@ -118,26 +122,27 @@ class JsonApi:
         return answer(request, result)
 
     async def get_object(self, request: Request, bucket: str, name: str) -> Response:
-        stored = self._object(bucket, name, request.query)
-        if not_modified(request, stored, Preconditions.from_query(request.query), stored.etag):
-            return Response(304, {"ETag": stored.etag})
-        if request.query.get("alt") == "media":
+        query = request.query_params
+        stored = self._object(bucket, name, query)
+        if not_modified(request, stored, Preconditions.from_query(query), stored.etag):
+            return Response(status_code=304, headers={"ETag": stored.etag})
+        if query.get("alt") == "media":
             return media(request, self.disk, stored, media_headers(stored, stored.etag))
         return answer(request, object_json(stored, request.base), ETag=stored.etag)
 
     async def patch_object(self, request: Request, bucket: str, name: str) -> Response:
         patch = await json_body(request)
-        stored = self._object(bucket, name, request.query)
-        Preconditions.from_query(request.query).check(stored)
+        stored = self._object(bucket, name, request.query_params)
+        Preconditions.from_query(request.query_params).check(stored)
         old: Mapping[str, Json] = stored.fields if request.method == "PATCH" else {}
         fields = patched_object_fields(old, patch)
         return answer(request, object_json(self.disk.update(stored, fields), request.base))
 
     async def delete_object(self, request: Request, bucket: str, name: str) -> Response:
         known_bucket(self.disk, bucket)
-        conditions = Preconditions.from_query(request.query)
-        self.disk.delete(bucket, name, conditions, number(request.query, "generation"))
-        return Response(204)
+        conditions = Preconditions.from_query(request.query_params)
+        self.disk.delete(bucket, name, conditions, number(request.query_params, "generation"))
+        return Response(status_code=204)
 
     async def compose(self, request: Request, bucket: str, name: str) -> Response:
         body = await json_body(request)
@@ -146,7 +151,7 @@ class JsonApi:
         parts = [self._part(bucket, source) for source in _sources(body)]
         fields = check_object_fields(body.get("destination") or {})
         fields.setdefault("contentType", parts[0].content_type)
-        conditions = Preconditions.from_query(request.query)
+        conditions = Preconditions.from_query(request.query_params)
         # Open the sources first: they may be replaced during the copy.
         files = [self.disk.open(part) for part in parts]
         count = sum(part.components or 1 for part in parts)
@@ -163,7 +168,7 @@ class JsonApi:
         check_object_name(to_name)
         fields = check_object_fields(body) or dict(source.fields)
         fields.setdefault("contentType", source.content_type)
-        conditions = Preconditions.from_query(request.query)
+        conditions = Preconditions.from_query(request.query_params)
         size = str(source.size)
         if "/rewriteTo/" in request.path:
             token = self._next_rewrite_token(request, source, to_bucket, to_name, fields)
@@ -190,7 +195,7 @@ class JsonApi:
     ) -> str:
         """Return the token of a rewrite's next call: the number of bytes so far, and a hash of the copy's parameters.
         Return an empty token when the rewrite is complete."""
-        query = request.query
+        query = request.query_params
         names = (source.bucket, source.name, source.generation, to_bucket, to_name, fields)
         digest = hashlib.sha256(repr(names).encode()).hexdigest()
         before, _, token_digest = (query.get("rewriteToken") or f"0-{digest}").partition("-")
@@ -210,7 +215,7 @@ class JsonApi:
     async def move(self, request: Request, bucket: str, name: str, to_name: str) -> Response:
         source = self._source(request, bucket, name)
         check_object_name(to_name)
-        conditions = Preconditions.from_query(request.query)
+        conditions = Preconditions.from_query(request.query_params)
         stored = self.disk.copy(source, bucket, to_name, source.fields, conditions)
         if to_name != name:
             self.disk.delete(bucket, name, Preconditions())
@@ -233,7 +238,7 @@ class JsonApi:
         return part
 
     def _source(self, request: Request, bucket: str, name: str) -> EmulatedObject:
-        query = request.query
+        query = request.query_params
         chosen = {"generation": query["sourceGeneration"]} if "sourceGeneration" in query else {}
         source = self._object(bucket, name, chosen)
         Preconditions.from_query(query, "ifSource").check(source)
@@ -283,7 +288,7 @@ async def handle_batch(request: Request, handler: Handler) -> Response:
     match = re.search(r'boundary="?([^";,]{1,200})"?', request.headers.get("content-type", ""))
     if not match:
         raise invalid("A batch request names its boundary.")
-    body = await request.body.read()
+    body = await request.read()
     parts = re.split(rb"(?:^|\r?\n)--" + re.escape(match[1].strip().encode("latin-1")), body)[1:-1]
     if not 1 <= len(parts) <= _LIMIT:
         raise invalid(f"A batch has 1 to {_LIMIT} requests.")
@@ -291,7 +296,7 @@ async def handle_batch(request: Request, handler: Handler) -> Response:
     answers = [await _answer_part(part, request, handler) for part in parts]
     text = b"".join(b"--" + mark.encode() + b"\r\n" + answer + b"\r\n" for answer in answers)
     headers = {"Content-Type": f"multipart/mixed; boundary={mark}"}
-    return Response(200, headers, text + b"--" + mark.encode() + b"--\r\n")
+    return Response(text + b"--" + mark.encode() + b"--\r\n", headers=headers)
 
 
 async def _answer_part(part: bytes, outer: Request, handler: Handler) -> bytes:
@@ -301,17 +306,22 @@ async def _answer_part(part: bytes, outer: Request, handler: Handler) -> bytes:
     match = re.fullmatch(r"([A-Z]+) (\S+)(?: HTTP/1\.[01])?", line.strip())
     if not match:
         raise invalid("A part of the batch is not a request.")
-    pairs = (line.partition(":") for line in lines)
-    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    headers["host"] = outer.headers.get("host", "localhost")
-    target = re.sub(r"^https?://[^/]+", "", match[2])
-    response = await handler(Request.parse(match[1], target, headers, Body(body)))
-    content = response.body
-    if isinstance(content, FilePart):
-        content.file.close()
+    pairs = ([part.strip() for part in line.encode("latin-1").split(b":", 1)] for line in lines)
+    headers = [(name.lower(), *value) for name, *value in pairs if value]
+    headers.append((b"host", outer.headers.get("host", "localhost").encode()))
+    path, _, query = re.sub(r"^https?://[^/]+", "", match[2]).encode("latin-1").partition(b"?")
+    scope = {"type": "http", "method": match[1], "raw_path": path, "query_string": query}
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body}
+
+    response = await handler(Request({**scope, "headers": headers}, receive))
+    if isinstance(response, FilePart):
+        response.file.close()
         raise invalid("A batch carries no media.")
-    if response.status != 204:
-        response.headers["Content-Length"] = str(len(content))
     content_id = re.search(rb"(?im)^content-id:[ \t]*<?([^>\n]+)", outer_head)
     identity = b"Content-ID: <response-" + content_id[1].strip() + b">\r\n" if content_id else b""
-    return b"Content-Type: application/http\r\n" + identity + b"\r\n" + head(response) + content
+    lines = [f"HTTP/1.1 {response.status_code} {responses.get(response.status_code, '-')}".encode()]
+    lines += [b"%b: %b" % pair for pair in response.raw_headers]
+    text = b"\r\n".join([*lines, b"", bytes(response.body)])
+    return b"Content-Type: application/http\r\n" + identity + b"\r\n" + text

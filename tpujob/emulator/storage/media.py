@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
 
-from tpujob.emulator.http_messages import FilePart, Request, Response
+from starlette.responses import Response
+
+from tpujob.emulator.http_server import FilePart, Request
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.model import (
     EmulatedObject,
@@ -62,8 +64,9 @@ def media(
     start, count, partial = byte_range(request.headers.get("range", ""), stored.size)
     if partial:
         headers["Content-Range"] = f"bytes {start}-{start + count - 1}/{stored.size}"
-    part = FilePart(disk.open(stored), start, count)
-    return Response(206 if partial else 200, headers, part)
+    # without characters that could end a line
+    headers = {name: re.sub(r"[^ -~]", "?", value) for name, value in headers.items()}
+    return FilePart(disk.open(stored), start, count, 206 if partial else 200, headers)
 
 
 def media_headers(stored: EmulatedObject, etag: str) -> dict[str, str]:

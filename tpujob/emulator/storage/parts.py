@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import unescape
 
-from tpujob.emulator.http_messages import Request, Response
+from starlette.responses import Response
+
+from tpujob.emulator.http_server import Request
 from tpujob.emulator.storage.answers import COPY_SOURCE, etag_of, fields_of, xml_response
 from tpujob.emulator.storage.disk import Incoming, ObjectStore
 from tpujob.emulator.storage.json_api import concatenate
@@ -47,9 +49,9 @@ class PartUploads:
 
     async def handle(self, request: Request, bucket: str, name: str) -> Response:
         """Answer a request with `uploads` or `uploadId` in its query."""
-        if request.method == "POST" and "uploads" in request.query:
+        if request.method == "POST" and "uploads" in request.query_params:
             return self._begin(request, bucket, name)
-        key = request.query.get("uploadId", "")
+        key = request.query_params.get("uploadId", "")
         upload = self._uploads.get(key)
         if upload is None or (upload.bucket, upload.name) != (bucket, name):
             raise _refused(404, "NoSuchUpload", "The requested upload was not found.")
@@ -60,7 +62,7 @@ class PartUploads:
                 return await self._complete(request, key, upload)
             case "DELETE":
                 _discard(self._uploads.pop(key))
-                return Response(204)
+                return Response(status_code=204)
             case method:
                 raise not_emulated(f"{method} of an upload")
 
@@ -74,22 +76,22 @@ class PartUploads:
 
     async def _take(self, request: Request, upload: _Upload) -> Response:
         """Store one part, in place of an earlier part of the same number."""
-        text = request.query.get("partNumber", "")
+        text = request.query_params.get("partNumber", "")
         if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= _MAX_PARTS:
             raise _refused(400, "InvalidArgument", f"Part numbers are 1 to {_MAX_PARTS}.")
         if COPY_SOURCE in request.headers:
             raise not_emulated("A part that is copied from an object")
-        incoming = await receive(self._disk, request.body.chunks(), declared_hashes(request))
+        incoming = await receive(self._disk, request.stream(), declared_hashes(request))
         if old := upload.parts.pop(int(text), None):
             old.discard()
         upload.parts[int(text)] = incoming
         hashes = f"crc32c={incoming.crc32c},md5={incoming.md5}"
-        return Response(200, {"ETag": f'"{incoming.md5}"', "X-Goog-Hash": hashes})
+        return Response(headers={"ETag": f'"{incoming.md5}"', "X-Goog-Hash": hashes})
 
     async def _complete(self, request: Request, key: str, upload: _Upload) -> Response:
         """Make the object of the parts that the client names; drop the other parts."""
         parts = [
-            _find_part(text, upload) for text in _PART.findall((await request.body.read()).decode())
+            _find_part(text, upload) for text in _PART.findall((await request.read()).decode())
         ]
         if not parts:
             raise _refused(400, "MalformedXML", "The request names no part.")

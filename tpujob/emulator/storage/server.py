@@ -6,11 +6,13 @@ and decompressive transcoding are not emulated.
 """
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from tpujob.emulator.http_messages import Handler, Request, Response, TooLarge, json_response
-from tpujob.emulator.http_server import HttpThread
+from starlette.responses import Response
+
+from tpujob.emulator.http_server import Handler, HttpThread, Request, TooLarge, json_response
 from tpujob.emulator.storage.answers import error_response
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.faults import Billed, StorageFaults, failing
@@ -22,6 +24,7 @@ from tpujob.emulator.storage.xml_api import XmlApi, is_xml
 #: returns None for a path of another API
 _Api = Callable[[Request], Awaitable[Response | None]]
 
+_S3 = re.compile(b"^x-amz-")
 _log = logging.getLogger(__name__)
 
 
@@ -80,6 +83,9 @@ def _handler(apis: Sequence[_Api], faults: StorageFaults, billed: Billed) -> Han
     single = billed.counting(failing(answer, faults, _error))
 
     async def handle(request: Request) -> Response:
+        # Google's names in place of the equal names of S3 (documented: simple migration)
+        headers = request.scope["headers"]
+        request.scope["headers"] = [(_S3.sub(b"x-goog-", name), value) for name, value in headers]
         if not request.is_from_this_machine:
             text = "Only programs of this machine are served."
             return _error(request, StorageApiError(403, "forbidden", text))

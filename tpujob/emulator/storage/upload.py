@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from tpujob.emulator.http_messages import Request, Response
+from starlette.responses import Response
+
+from tpujob.emulator.http_server import Request
 from tpujob.emulator.storage.answers import answer, json_body
 from tpujob.emulator.storage.disk import Incoming, ObjectStore
 from tpujob.emulator.storage.faults import OVERRIDE
@@ -55,12 +57,12 @@ class Uploads:
         match = _PATH.fullmatch(request.path)
         if not match:
             return None
-        if "upload_id" in request.query:
-            return await self._resume(request, request.query["upload_id"])
+        if "upload_id" in request.query_params:
+            return await self._resume(request, request.query_params["upload_id"])
         bucket = unquote(match[1])
         if self._disk.bucket(bucket) is None:
             raise no_bucket()
-        kind = request.query.get("uploadType", "")
+        kind = request.query_params.get("uploadType", "")
         if request.method != "POST" or kind not in ("media", "multipart", "resumable"):
             raise invalid(f"{request.method} with uploadType {kind[:40]!r} is not an upload.")
         if kind == "resumable":
@@ -74,11 +76,11 @@ class Uploads:
     async def _upload_at_once(self, request: Request, bucket: str, *, multipart: bool) -> Response:
         resource: dict[str, Json] = {}
         content_type = request.headers.get("content-type", "")
-        chunks = request.body.chunks()
+        chunks = request.stream()
         if multipart:
             resource, content_type, chunks = await split_related(content_type, chunks)
         name, fields = _name_and_fields(request, resource, content_type)
-        conditions = Preconditions.from_query(request.query)
+        conditions = Preconditions.from_query(request.query_params)
         declared = {**_resource_hashes(resource), **declared_hashes(request)}
         incoming = await receive(self._disk, chunks, declared)
         stored = self._disk.commit(bucket, name, incoming, fields, conditions)
@@ -88,7 +90,7 @@ class Uploads:
         resource = await json_body(request)
         content_type = request.headers.get("x-upload-content-type", "")
         name, fields = _name_and_fields(request, resource, content_type)
-        conditions = Preconditions.from_query(request.query)
+        conditions = Preconditions.from_query(request.query_params)
         conditions.check(self._disk.get(bucket, name))  # early, to spare the client the upload
         key = uuid.uuid4().hex
         declared = _resource_hashes(resource)
@@ -99,7 +101,7 @@ class Uploads:
             self._sessions.pop(next(iter(self._sessions))).incoming.discard()
         query = f"uploadType=resumable&upload_id={key}"
         location = f"{request.base}/upload/storage/v1/b/{bucket}/o?{query}"
-        return Response(200, {"Location": location, "X-GUploader-UploadID": key})
+        return Response(headers={"Location": location, "X-GUploader-UploadID": key})
 
     async def _resume(self, request: Request, key: str) -> Response:
         session = self._sessions.get(key)
@@ -109,7 +111,7 @@ class Uploads:
             )
         if request.method == "DELETE":
             self._sessions.pop(key).incoming.discard()
-            return Response(499)
+            return Response(status_code=499)
         if session.stored:  # the answer to the last piece was lost: repeat it
             return answer(request, object_json(session.stored, request.base))
         header = request.headers.get("content-range", "")
@@ -135,7 +137,7 @@ class Uploads:
         if skip < 0:
             raise invalid(f"A gap: {session.incoming.size} bytes are here, not {start}.")
         try:
-            async for chunk in request.body.chunks():
+            async for chunk in request.stream():
                 if session.turn != turn:
                     raise StorageApiError(409, "conflict", "Another request continues this upload.")
                 session.incoming.write(chunk[skip:] if skip else chunk)
@@ -263,12 +265,12 @@ async def _until(first: bytes, chunks: AsyncIterator[bytes], mark: bytes) -> Asy
 def _name_and_fields(
     request: Request, resource: dict[str, Json], content_type: str
 ) -> tuple[str, dict[str, Json]]:
-    name = check_object_name(str(request.query.get("name") or resource.get("name") or ""))
+    name = check_object_name(str(request.query_params.get("name") or resource.get("name") or ""))
     fields = check_object_fields(resource)
     if content_type:
         fields.setdefault("contentType", content_type)
-    if "contentEncoding" in request.query:
-        fields["contentEncoding"] = request.query["contentEncoding"]
+    if "contentEncoding" in request.query_params:
+        fields["contentEncoding"] = request.query_params["contentEncoding"]
     return name, fields
 
 
@@ -278,7 +280,8 @@ def _resource_hashes(resource: Mapping[str, Json]) -> dict[str, str]:
 
 def declared_hashes(request: Request) -> dict[str, str]:
     """Return the checksums in the headers `X-Goog-Hash: crc32c=…,md5=…` and `Content-MD5`."""
-    pairs = re.findall(r"(crc32c|md5)=([\w+/=]+)", request.headers.get("x-goog-hash", ""))
+    hashes = ",".join(request.headers.getlist("x-goog-hash"))
+    pairs = re.findall(r"(crc32c|md5)=([\w+/=]+)", hashes)
     declared: dict[str, str] = dict(pairs)
     if "content-md5" in request.headers:
         declared["md5"] = request.headers["content-md5"]
@@ -290,5 +293,5 @@ def _incomplete(session: Session, request: Request) -> Response:
     size = session.incoming.size
     headers = {"Range": f"bytes=0-{size - 1}"} if size else {}
     if request.headers.get("x-guploader-no-308") == "yes":
-        return Response(200, {**headers, OVERRIDE: "308"})
-    return Response(308, headers)
+        return Response(headers={**headers, OVERRIDE: "308"})
+    return Response(status_code=308, headers=headers)

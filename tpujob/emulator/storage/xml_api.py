@@ -6,10 +6,11 @@ the server answers one user.
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from urllib.parse import quote, unquote
 
-from tpujob.emulator.http_messages import Request, Response
+from starlette.responses import Response
+
+from tpujob.emulator.http_server import Request
 from tpujob.emulator.storage.answers import (
     COPY_SOURCE,
     META,
@@ -36,6 +37,7 @@ from tpujob.emulator.storage.upload import declared_hashes, receive
 
 _OTHER_API = re.compile(r"/(?:storage/v1|upload|resumable|download|batch|b)(?:/.*)?")
 _PATH = re.compile(r"/([^/]+)(?:/(.*))?")
+_HEADER = re.compile(r"[a-zA-Z0-9_.-]+")  #: keys of metadata that headers can carry
 _BUCKET_METHODS = ("GET", "HEAD")
 _OBJECT_METHODS = ("GET", "HEAD", "PUT", "DELETE")
 #: parts of the API that are not emulated, by their names in the query
@@ -74,14 +76,10 @@ class XmlApi:
         match = _PATH.fullmatch(request.path)
         if not match or not is_xml(request):
             return None
-        # Google's names in place of the equal names of S3 (documented: simple migration)
-        items = request.headers.items()
-        headers = {re.sub("^x-amz-", "x-goog-", name): value for name, value in items}
-        request = replace(request, headers=headers)
         bucket, name = unquote(match[1]), unquote(match[2] or "", errors="strict")
-        if missing := _MISSING & set(request.query):
+        if missing := _MISSING & set(request.query_params):
             raise not_emulated(f"?{min(missing)} of the XML API")
-        if {"uploads", "uploadId"} & set(request.query):
+        if {"uploads", "uploadId"} & set(request.query_params):
             return await self._parts.handle(request, bucket, name)
         if "aws-chunked" in request.headers.get("content-encoding", ""):
             text = "The aws-chunked encoding (boto3: request_checksum_calculation='when_required')"
@@ -93,30 +91,31 @@ class XmlApi:
             case "GET", False:
                 return self._list(request, bucket)
             case "HEAD", False:
-                return Response(200)
+                return Response()
             case "GET" | "HEAD", True:
                 return self._get(request, bucket, name)
             case "PUT", True:
                 copies = COPY_SOURCE in request.headers
                 return await (self._copy if copies else self._put)(request, bucket, name)
             case _:  # DELETE
-                chosen = number(request.query, "generation")
+                chosen = number(request.query_params, "generation")
                 self._disk.delete(bucket, name, _conditions(request), chosen)
-                return Response(204)
+                return Response(status_code=204)
 
     def _get(self, request: Request, bucket: str, name: str) -> Response:
-        stored = self._object(bucket, name, number(request.query, "generation"))
+        stored = self._object(bucket, name, number(request.query_params, "generation"))
         etag = etag_of(stored)
         if not_modified(request, stored, _conditions(request), etag):
-            return Response(304, {"ETag": f'"{etag}"'})
+            return Response(status_code=304, headers={"ETag": f'"{etag}"'})
         headers = media_headers(stored, etag)
         # boto3 reads `x-amz-meta-` alone: a client that signs as for S3 is answered with those names.
         signed = request.headers.get("authorization", "").startswith("AWS")
-        prefix = "x-amz-meta-" if signed or "X-Amz-Signature" in request.query else META
+        prefix = "x-amz-meta-" if signed or "X-Amz-Signature" in request.query_params else META
         custom: Mapping[str, str] = stored.fields.get("metadata") or {}
-        headers |= {prefix + key: value for key, value in custom.items()}
+        named = {key: value for key, value in custom.items() if _HEADER.fullmatch(key)}
+        headers |= {prefix + key: value for key, value in named.items()}
         for parameter, header in _REPLACED.items():
-            if value := request.query.get(parameter):
+            if value := request.query_params.get(parameter):
                 headers[header] = value
         return media(request, self._disk, stored, headers)
 
@@ -126,9 +125,9 @@ class XmlApi:
             raise not_emulated(text)
         check_object_name(name)
         fields, conditions = fields_of(request.headers), _conditions(request)
-        incoming = await receive(self._disk, request.body.chunks(), declared_hashes(request))
+        incoming = await receive(self._disk, request.stream(), declared_hashes(request))
         stored = self._disk.commit(bucket, name, incoming, fields, conditions)
-        return Response(200, _write_headers(stored))
+        return Response(headers=_write_headers(stored))
 
     async def _copy(self, request: Request, bucket: str, name: str) -> Response:
         headers = request.headers
@@ -143,12 +142,12 @@ class XmlApi:
         check_object_name(name)
         copy = self._disk.copy(stored, bucket, name, fields, _conditions(request))
         answer = xml_response("CopyObjectResult", [_etag(copy), ("LastModified", copy.updated)])
-        answer.headers |= {"X-Goog-Generation": str(copy.generation)}
+        answer.headers["X-Goog-Generation"] = str(copy.generation)
         return answer
 
     def _list(self, request: Request, bucket: str) -> Response:
         """Answer both versions of a list, which differ in how a client requests the next page."""
-        query, is_v2 = request.query, request.query.get("list-type") == "2"
+        query, is_v2 = request.query_params, request.query_params.get("list-type") == "2"
         after = query.get("start-after" if is_v2 else "marker", "")
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         limit = number(query, "max-keys")

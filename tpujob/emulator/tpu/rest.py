@@ -13,8 +13,9 @@ from urllib.parse import unquote
 
 from google.cloud.tpu_v2.services.tpu.transports import rest_base
 from google.protobuf import json_format
+from starlette.responses import Response
 
-from tpujob.emulator.http_messages import Handler, Request, Response, json_response
+from tpujob.emulator.http_server import Handler, Request, json_response
 from tpujob.emulator.tpu.convert import Message
 from tpujob.emulator.tpu.records import ApiError, invalid
 from tpujob.emulator.tpu.server import carry_out, message_class, next_fault, services
@@ -67,12 +68,14 @@ def handler(world: World) -> Handler:
             raise ApiError("UNIMPLEMENTED", f"{rule.call} is not emulated.")
         method, request_class = calls[rule.version, rule.call]
         body = await _body(request) if rule.body else {}
-        parsed = read_request(rule, path_fields, request.query, body, message_class(request_class))
+        parsed = read_request(
+            rule, path_fields, request.query_params, body, message_class(request_class)
+        )
         fault = next_fault(world, rule.call)
         if fault.delay_s:
             await asyncio.sleep(fault.delay_s)
         message = carry_out(world, method, parsed, fault)
-        return json_response(message_json(message, request.query))
+        return json_response(message_json(message, request.query_params))
 
     return answer
 

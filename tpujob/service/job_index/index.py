@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tpujob.api import JobFacts, JobPage, JobRow, ListAsked
+from tpujob.api import JobFacts, JobPage, JobRow, ListQuery
 from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.failures.disclosure import job_in_full
@@ -24,7 +24,7 @@ from tpujob.ports import Clock, Store
 from tpujob.service import next_step
 from tpujob.service.job_index import query as listing
 from tpujob.service.job_index.changes import Changes
-from tpujob.service.job_index.query import IndexedJob, ListQuery
+from tpujob.service.job_index.query import IndexedJob, ParsedQuery
 from tpujob.service.job_index.rows import job_row, listed
 from tpujob.service.runtime_info import NOTHING, RuntimeReader
 from tpujob.service.views import speed
@@ -84,7 +84,7 @@ class JobIndex:
 
     # Answers ----------------------------------------------------------------------------------------------------------
 
-    def page(self, caller: Principal, filters: ListAsked | Mapping[str, Any]) -> JobPage:
+    def page(self, caller: Principal, filters: ListQuery | Mapping[str, Any]) -> JobPage:
         """Return what `JobsApi.list` sends that caller. Raises BadRequest, and the errors of the store."""
         query = listing.parse_query(filters, caller, FIELDS)
         with self._lock:
@@ -157,7 +157,7 @@ class JobIndex:
         spent = [row.spent(now) for row in rows]
         view["elements"] = {state.value: counts[state] for state in State if counts[state]}
         view["usd_spent"] = None if None in spent else round(sum(filter(None, spent)), 6)
-        view["usd_per_hour"] = sum(rate for row in rows for rate, _ in row.billed) / ledger.US
+        view["usd_per_hour"] = sum(s.rate or 0 for row in rows for s in row.billed) / ledger.US
 
     def stopping(self, group: Job) -> list[str]:
         """Return the ids of the active elements that were cancelled."""
@@ -203,7 +203,7 @@ class JobIndex:
     # Pages -----------------------------------------------------------------------------------------------------------
 
     def _cut(
-        self, matching: Sequence[IndexedJob], query: ListQuery, now: float
+        self, matching: Sequence[IndexedJob], query: ParsedQuery, now: float
     ) -> tuple[list[IndexedJob], str, int]:
         """Return the rows of the page, the key of the next, and the number of the first row."""
         key = query.after
@@ -331,7 +331,7 @@ class JobIndex:
             row.left = pace.seconds_left(has, speed(job, has, moved_at))
 
 
-def _chosen(row: JobRow, query: ListQuery) -> JobRow:
+def _chosen(row: JobRow, query: ParsedQuery) -> JobRow:
     if query.fields is None:
         return row
     chosen = {name: value for name, value in row.items() if name in query.fields or name == "id"}

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any, cast
 
-from tpujob.api import ListAsked
+from tpujob.api import ListQuery
 from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.members import folded
 from tpujob.domain.model import Cause, State
 from tpujob.domain.money import ledger
+from tpujob.domain.money.ledger import BilledSlice
 from tpujob.errors import BadRequest, BadSpec
 
 #: columns that move while a program runs, without a change of the job's record
@@ -83,12 +84,10 @@ def _is_number(value: object) -> bool:
 
 #: characters of what is searched for, and values in one filter
 MAX_TEXT, MAX_VALUES = 200, 100
-_FINAL = frozenset(state for state in State if state.final)
-_LIVE = frozenset(State) - _FINAL
 
 
 @dataclass(frozen=True, slots=True)
-class ListQuery:
+class ParsedQuery:
     """Valid filters and a valid order. None: any."""
 
     user: str = ""
@@ -111,13 +110,13 @@ class ListQuery:
         return COLUMNS[self.order].largest_first is not self.reverse
 
 
-def parse_query(raw: Mapping[str, Any], caller: Principal, fields: Collection[str]) -> ListQuery:
-    """Return what `ListAsked` asks for, with values of the right types. `fields`: those that a row has. Raises
+def parse_query(raw: Mapping[str, Any], caller: Principal, fields: Collection[str]) -> ParsedQuery:
+    """Return what `ListQuery` asks for, with values of the right types. `fields`: those that a row has. Raises
     BadRequest that says what is allowed."""
-    allowed = ListAsked.__annotations__
+    allowed = ListQuery.__annotations__
     if unknown := sorted(raw.keys() - allowed.keys()):
         raise _refused(f"{unknown[0][:80]!r} is not a filter of a list", allowed)
-    recent, reverse = raw.get("recent", False), raw.get("reverse", False)
+    recent, reverse = is_recent(raw), raw.get("reverse", False)
     order = raw.get("order") or ("active" if recent else "id")
     if order not in COLUMNS:
         raise _refused(f"order: a list has no column {order[:80]!r}", COLUMNS)
@@ -128,7 +127,7 @@ def parse_query(raw: Mapping[str, Any], caller: Principal, fields: Collection[st
     if limit < 0:
         raise BadRequest("limit: 0 or more rows", hint="0: all")
     after = raw.get("after", "")
-    return ListQuery(
+    return ParsedQuery(
         user=folded(raw.get("user", "")),
         mine=caller if raw.get("mine") else None,
         states=_states(raw),
@@ -146,11 +145,17 @@ def parse_query(raw: Mapping[str, Any], caller: Principal, fields: Collection[st
     )
 
 
+def is_recent(raw: Mapping[str, Any]) -> bool:
+    """Return whether the list leaves out jobs that ended long ago. A query for states, causes or a group includes them:
+    most of those jobs have ended."""
+    return bool(raw.get("recent")) and not any(map(raw.get, ("states", "causes", "group")))
+
+
 def _states(raw: Mapping[str, Any]) -> frozenset[State] | None:
     named = _several(raw, "states", tuple(State))
     states = None if named is None else frozenset(map(State, named))
     if "active" in raw:
-        selected = _LIVE if raw["active"] else _FINAL
+        selected = frozenset(state for state in State if state.final is not raw["active"])
         states = selected if states is None else states & selected
     return states
 
@@ -204,7 +209,7 @@ class IndexedJob:
     created_at: float
     text: str  #: what is searched: id, name and user, folded
     used: int | None  #: micro-dollars of the slices that are not billed any more; None: not known
-    billed: tuple[tuple[int, int], ...]  #: of the others: micro-dollars an hour, microseconds since
+    billed: tuple[BilledSlice, ...]  #: the others
     step: int | None = None
     left: float | None = None
     loss: float | None = None
@@ -214,14 +219,11 @@ class IndexedJob:
 
     def spent(self, now: float) -> float | None:
         """Return US dollars; None: unknown."""
-        if self.used is None:
-            return None
-        moment = ledger.moment(now)
-        going = (ledger.accrued(rate, max(0, moment - since)) for rate, since in self.billed)
-        return (self.used + sum(going)) / ledger.US
+        going = ledger.cost(self.billed, ledger.moment(now))
+        return None if self.used is None or going is None else (self.used + going) / ledger.US
 
 
-def alike(rows: Sequence[IndexedJob], query: ListQuery) -> Sequence[IndexedJob]:
+def alike(rows: Sequence[IndexedJob], query: ParsedQuery) -> Sequence[IndexedJob]:
     """Return the jobs that match everything but the state: the states are counted over these."""
     if query.group:
         group = query.group.lstrip("0")  # the name of a job begins with a letter
@@ -243,11 +245,11 @@ def alike(rows: Sequence[IndexedJob], query: ListQuery) -> Sequence[IndexedJob]:
     return rows
 
 
-def narrowed(rows: Sequence[IndexedJob], query: ListQuery, now: float) -> Sequence[IndexedJob]:
+def narrowed(rows: Sequence[IndexedJob], query: ParsedQuery, now: float) -> Sequence[IndexedJob]:
     """Return the rows in the states of the query; for a recent list, without jobs that ended long ago."""
     if query.states is not None:
         rows = [row for row in rows if row.state in query.states]
-    if query.recent and not query.group and not query.text:
+    if query.recent and not query.text:
         rows = [row for row in rows if not row.group]  # its group stands for it
     if query.recent:
         rows = [row for row in rows if not row.ended_at or now - row.ended_at <= RECENT]
@@ -286,7 +288,7 @@ COLUMNS: Mapping[str, JobColumn] = {
 }
 
 
-def ordered(rows: Sequence[IndexedJob], query: ListQuery, now: float) -> list[IndexedJob]:
+def ordered(rows: Sequence[IndexedJob], query: ParsedQuery, now: float) -> list[IndexedJob]:
     """Return the rows in the order of the query. `rows`, and rows of equal value, are newest first."""
     if query.order == "id":
         return list(rows) if query.descending else list(reversed(rows))
@@ -299,14 +301,14 @@ def ordered(rows: Sequence[IndexedJob], query: ListQuery, now: float) -> list[In
     return sorted(rows, key=key, reverse=query.descending)
 
 
-def _last(query: ListQuery) -> Value:
+def _last(query: ParsedQuery) -> Value:
     """Return a key behind every value, in the direction of the list."""
     if query.order in TEXTS:
         return "" if query.descending else chr(sys.maxunicode)
     return -inf if query.descending else inf
 
 
-def comes_after(row: IndexedJob, key: PageKey, query: ListQuery, now: float) -> bool:
+def comes_after(row: IndexedJob, key: PageKey, query: ParsedQuery, now: float) -> bool:
     """Return whether the row comes after `key`, the last row of a page."""
     own = COLUMNS[query.order].value(row, now)
     if own == key.value:

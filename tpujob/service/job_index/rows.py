@@ -6,7 +6,6 @@ from itertools import islice
 from tpujob.api import CommandView, JobRow, NextView
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money import ledger, pace
-from tpujob.domain.money.ledger import free, micros_of_slice
 from tpujob.domain.progress import job_progress
 from tpujob.domain.text import within
 from tpujob.service import next_step
@@ -25,7 +24,7 @@ _COMMANDS, _SLICES, _WARNINGS, _PARAMS = 2, 3, 2, 6  #: of a row, at most
 def listed(job: Job) -> IndexedJob:
     """Return the facts that a list needs of a job."""
     attempt, shown = job.attempt, hardware(job)
-    spent, billed = _money(job)
+    billed = ledger.rows(job.slices)
     has = job_progress(job)
     return IndexedJob(
         number=int(job.id),
@@ -39,8 +38,8 @@ def listed(job: Job) -> IndexedJob:
         attempts=attempt.number if attempt else 0,
         created_at=job.created_at,
         text=f"{job.id}\n{job.name}\n{job.user}".casefold(),
-        used=spent,
-        billed=billed,
+        used=ledger.cost(row for row in billed if row.gone is not None),
+        billed=tuple(row for row in billed if row.gone is None),
         step=has.step,
         loss=has.loss,
         left=pace.seconds_left(has, speed(job, has, None)),
@@ -48,25 +47,6 @@ def listed(job: Job) -> IndexedJob:
         group=int(job.group or 0),
         is_group=job.spec.is_group,
     )
-
-
-def _money(job: Job) -> tuple[int | None, tuple[tuple[int, int], ...]]:
-    """Return the micro-dollars of the slices that are no longer billed, and rate and beginning of the others."""
-    paid = [slice for slice in job.slices if not free(slice)]
-    billed: list[tuple[int, int]] = []
-    used = 0
-    for slice in paid:
-        rate, gone = ledger.rate(slice), slice.gone_at is not None
-        if gone or slice.ready_at is None:
-            cost = micros_of_slice(slice, slice.gone_at or 0.0)
-            if cost is None:
-                return None, ()
-            used += cost
-        elif rate is None:
-            return None, ()
-        else:
-            billed.append((rate, ledger.moment(slice.ready_at)))
-    return used, tuple(billed)
 
 
 def job_row(job: Job, runtime: RuntimeInfo, now: float, *, mine: bool) -> JobRow:

@@ -6,7 +6,7 @@ from itertools import islice
 from threading import BoundedSemaphore
 from typing import TypeVar
 
-from tpujob.api import LogBlock, LogLine, LogMatches, LogPage, LogWindow, SearchAsked, WindowAsked
+from tpujob.api import LogBlock, LogLine, LogMatches, LogPage, LogWindow, SearchQuery, WindowQuery
 from tpujob.domain.model import Job
 from tpujob.domain.text import many, rfc3339
 from tpujob.errors import BadRequest, Busy, NotFound
@@ -112,7 +112,7 @@ class Logs:
                 return lines, at, is_cut
             at = Cursor(at.attempt + 1)
 
-    def window(self, job: Job, query: WindowAsked) -> LogWindow:
+    def window(self, job: Job, query: WindowQuery) -> LogWindow:
         """Return what `JobsApi.log_window` documents. Raises BadRequest, NotFound, Busy, Transient."""
         host, attempt = query.get("host"), query.get("attempt")
         number = _start(job, host, attempt, "").attempt
@@ -144,7 +144,7 @@ class Logs:
             done=last and _ended(job, attempt, Cursor(number)),
         )
 
-    def search(self, job: Job, asked: SearchAsked) -> LogMatches:
+    def search(self, job: Job, asked: SearchQuery) -> LogMatches:
         """Return what `JobsApi.log_search` documents. Raises BadRequest, NotFound, Busy, Transient."""
         query = _query(asked)
         number = _start(job, asked.get("host"), asked.get("attempt"), "").attempt
@@ -302,7 +302,7 @@ def _end(log: LogReader, attempt: int) -> Cursor:
     return Cursor(attempt, {host: host_log.last for host, host_log in log.logs.items()})
 
 
-def _place(log: LogReader, query: WindowAsked | SearchAsked, *, behind: bool) -> Positions | None:
+def _place(log: LogReader, query: WindowQuery | SearchQuery, *, behind: bool) -> Positions | None:
     """Return the place that the query names; None: it names none."""
     if "line" in query:
         host = query.get("of", query.get("host", 0))
@@ -312,7 +312,7 @@ def _place(log: LogReader, query: WindowAsked | SearchAsked, *, behind: bool) ->
     return log.at_part(query["part"]) if "part" in query else None
 
 
-def _query(request: WindowAsked | SearchAsked) -> LogPattern:
+def _query(request: WindowQuery | SearchQuery) -> LogPattern:
     return LogPattern(
         request.get("text", ""),
         request.get("regexp", False),

@@ -1,7 +1,8 @@
 """Storage of an attempt's log: paths and metadata of its objects, as segments of each host.
 
-Segments are ordered by line numbers, and a line that was stored twice counts once. The segment that stands for dropped
-lines is rewritten, every other object never changes; the oldest segments of a very long log may be gone.
+A host writes its own segments. They are ordered by line numbers, and a line that was stored twice counts once. The
+segment that stands for dropped lines is rewritten, every other object never changes; the oldest segments of a very
+long log may be gone.
 """
 
 import time
@@ -21,7 +22,7 @@ from tpujob.protocol.segment import SegmentFacts
 
 #: bytes of a segment that are read; agents write little more than half of that, and what is beyond is not theirs
 MAX_SEGMENT = 8 * 1024 * 1024
-#: objects in one list of all hosts: bounds what a hostile agent can make a reader list
+#: objects in one list of all hosts: an agent cannot make a reader list what it likes
 MAX_SEGMENTS = 20_000
 #: segments that all lists in memory may have, of some 400 bytes each
 CACHED_SEGMENTS = 100_000
@@ -164,17 +165,17 @@ def read_segments(
     workdir: str, attempt: int, blobs: Iterable[Blob], hosts: Sequence[int]
 ) -> Segments:
     """Return the segments in these objects by host, in order of lines, each line once."""
-    own: dict[int, list[Segment]] = {}
+    by_host: dict[int, list[Segment]] = {}
     for blob in blobs:
         of, host, _ = paths.read_log_path(workdir, blob.path) or (0, 0, 0)
         if of == attempt and host in hosts:
             size, facts = min(blob.size, MAX_SEGMENT), segment.read(blob.metadata)
             if facts and facts.lines > size:  # a line has a byte at least
                 facts = None
-            own_segment = Segment(host, blob.path, size, blob.generation, facts)
-            own.setdefault(host, []).append(own_segment)
-    by_host = {host: _in_order(segments) for host, segments in own.items()}
-    return {host: segments for host, segments in sorted(by_host.items()) if segments}
+            piece = Segment(host, blob.path, size, blob.generation, facts)
+            by_host.setdefault(host, []).append(piece)
+    in_order = ((host, _in_order(segments)) for host, segments in sorted(by_host.items()))
+    return {host: segments for host, segments in in_order if segments}
 
 
 def host_count(job: Job, attempt: int) -> int:
@@ -186,13 +187,13 @@ def host_count(job: Job, attempt: int) -> int:
     return accelerators.find(slices[0].type).hosts * slices[0].tpu_slices
 
 
-def _in_order(own: list[Segment]) -> list[Segment]:
+def _in_order(segments: list[Segment]) -> list[Segment]:
     """Sort the segments of one host; leave out those without a line that is not in an earlier one."""
-    if not all(piece.facts for piece in own):
-        return sorted(own, key=lambda piece: piece.path)
+    if not all(piece.facts for piece in segments):
+        return sorted(segments, key=lambda piece: piece.path)
     ordered: list[Segment] = []
     end = closed = 0
-    for piece in sorted(own, key=_place):
+    for piece in sorted(segments, key=_place):
         if piece.last > end:
             ordered.append(piece)
             end = piece.last

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
-from tpujob.api import CompareAsked, CompareView, EstimateSaid, Unit, WayView
+from tpujob.api import CompareOptions, CompareView, EstimateInputs, Unit, WayView
 from tpujob.domain.capacity.site import Site
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job
@@ -41,16 +41,16 @@ class Comparisons:
     def compare(
         self,
         spec: Mapping[str, Any],
-        said: EstimateSaid | None = None,
-        asked: CompareAsked | None = None,
+        inputs: EstimateInputs | None = None,
+        options: CompareOptions | None = None,
     ) -> CompareView:
         placed = self._placing(spec)
         job_spec = placed.spec
-        stated, asked = checked(said or {}), asked or {}
-        unit, amount = _amount(job_spec, asked)
+        stated, options = checked(inputs or {}), options or {}
+        unit, amount = _amount(job_spec, options)
         jobs, now, prices = self._store.list(), self._clock.now(), self._site.prices
-        places = _places(job_spec, asked)
-        speeds = _speeds(jobs, job_spec, unit, asked)
+        places = _places(job_spec, options)
+        speeds = _speeds(jobs, job_spec, unit, options)
         first, _ = self._estimates.use(placed, stated, jobs)
         forecaster = Forecaster(jobs, now, prices)
         copies: dict[str, tuple[DataToCopy, ...]] = {}
@@ -87,7 +87,7 @@ class Comparisons:
         )
 
 
-def _amount(spec: JobSpec, request: CompareAsked) -> tuple[Unit, float]:
+def _amount(spec: JobSpec, request: CompareOptions) -> tuple[Unit, float]:
     """Return the unit and the amount of the work. Raise BadRequest for an invalid one, or without an amount."""
     unit, amount = request.get("unit", "steps"), request.get("amount")
     if unit not in get_args(Unit):
@@ -123,7 +123,7 @@ def _hours(amount: float, speed: Throughput) -> float:
     return hours
 
 
-def _places(spec: JobSpec, request: CompareAsked) -> list[SamplePlace]:
+def _places(spec: JobSpec, request: CompareOptions) -> list[SamplePlace]:
     """Return the places that the request names, else those of the job file. A type that none of the file's zones may
     have gets all its zones. Raise BadSpec for an invalid type, BadRequest for no places or too many."""
     types = [accelerators.canonical(t) for t in request.get("types") or spec.tpu.types]
@@ -149,7 +149,7 @@ def _places(spec: JobSpec, request: CompareAsked) -> list[SamplePlace]:
 
 
 def _speeds(
-    jobs: Iterable[Job], spec: JobSpec, unit: Unit, request: CompareAsked
+    jobs: Iterable[Job], spec: JobSpec, unit: Unit, request: CompareOptions
 ) -> dict[SliceKind, Throughput]:
     """Return the speed on each kind of slice: as stated, else as measured, else by a compile check. Raise BadRequest
     for an invalid speed, BadSpec for an invalid type."""

@@ -7,8 +7,8 @@ from statistics import median
 from typing import Any, cast
 
 from tpujob.api import (
+    EstimateInputs,
     EstimateLineView,
-    EstimateSaid,
     EstimateView,
     ForecastView,
     HalvesView,
@@ -162,8 +162,10 @@ class Estimates:
         self._placing, self._around, self._to_copy = placing, around, to_copy
         self.emulated = around.emulated  #: nothing is paid
 
-    def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
-        placed, stated, jobs = self._placing(spec), checked(said or {}), self._store.list()
+    def estimate(
+        self, spec: Mapping[str, Any], inputs: EstimateInputs | None = None
+    ) -> EstimateView:
+        placed, stated, jobs = self._placing(spec), checked(inputs or {}), self._store.list()
         use, long = self.use(placed, stated, jobs)
         use = replace(use, copies=self.copies(placed.spec, use.zone))
         cost = estimate(use, self._site.prices)
@@ -196,7 +198,7 @@ class Estimates:
         return tuple(self._to_copy(spec, zone))
 
     def use(
-        self, placed: ResolvedSpec, stated: EstimateSaid, jobs: Sequence[Job]
+        self, placed: ResolvedSpec, stated: EstimateInputs, jobs: Sequence[Job]
     ) -> tuple[Use, RunTime]:
         """Return the use and the run time for the first offer, without the copies of data."""
         spec, offer = placed.spec, placed.first
@@ -259,12 +261,12 @@ class Estimates:
         )
 
 
-def checked(stated: EstimateSaid) -> EstimateSaid:
+def checked(stated: EstimateInputs) -> EstimateInputs:
     """Return the stated facts unchanged. Raise BadRequest for an invalid one."""
     for name, value in stated.items():
         whole = name in ("steps", "objects_written", "objects_read")
         fits = isinstance(value, bool) if name == "quiet" else _amount(value, whole=whole)
-        if name not in EstimateSaid.__annotations__:
+        if name not in EstimateInputs.__annotations__:
             raise BadRequest(f"an estimate has no parameter {name[:40]!r}")
         if not fits:
             kind = "a whole number" if whole else "a number"

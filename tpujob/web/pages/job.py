@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tpujob.api import ChartView, EventView, JobRow, JobsApi, JobView, ListAsked, MetricsView
+from tpujob.api import ChartView, EventView, JobRow, JobsApi, JobView, ListQuery, MetricsView
 from tpujob.errors import BadRequest
 from tpujob.web.pages import drawing
 from tpujob.web.pages.frame import PageContent, PageRequest
@@ -39,8 +39,8 @@ def read_elements(api: JobsApi, job: JobView) -> Sequence[JobRow]:
     """Return the first elements of an array or a sweep; none for any other job."""
     if not is_group(job):
         return ()
-    fields = ["name", "state", "step", "steps", "loss", "nonfinite", "params"]
-    query = ListAsked(group=job["id"], order="id", reverse=True, fields=fields)
+    fields = ["name", "state", "step", "steps", "loss", "nonfinite", "params", "last_error", "why"]
+    query = ListQuery(group=job["id"], order="id", reverse=True, fields=fields)
     return api.list({**query, "limit": CELLS})["rows"]
 
 

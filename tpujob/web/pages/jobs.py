@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, cast
 
-from tpujob.api import JobOrder, ListAsked
+from tpujob.api import JobOrder, ListQuery
 from tpujob.domain.model import Cause, State
 from tpujob.domain.text import unreadable
 from tpujob.service.authorization import may
@@ -54,17 +54,17 @@ def load_jobs(request: PageRequest) -> PageContent:
     )
 
 
-#: what the parts of an address are called in a `ListAsked`: those with several values, and those with one
+#: what the parts of an address are called in a `ListQuery`: those with several values, and those with one
 _LISTS = {"state": "states", "cause": "causes", "type": "types", "zone": "zones"}
 _WORDS = {"user": "user", "q": "text", "order": "order", "after": "after"}
 
 
-def wanted(query: PageQuery) -> ListAsked:
+def wanted(query: PageQuery) -> ListQuery:
     """Return the query to the API: the caller's own recent jobs, unless the address says otherwise."""
     listing_query: dict[str, Any] = {"limit": ROWS}
     if not query.many("user") and query.one("who") != "everyone":
         listing_query["mine"] = True
-    if not query.many("state") and query.one("show") != "all":
+    if query.one("show") != "all":
         listing_query["recent"] = True
     listing_query |= {
         name: list(query.many(part)) for part, name in _LISTS.items() if query.many(part)
@@ -73,18 +73,17 @@ def wanted(query: PageQuery) -> ListAsked:
     listing_query |= {name: query.one(part) for part, name in _WORDS.items() if query.one(part)}
     if query.one("reverse"):
         listing_query["reverse"] = True
-    return cast(ListAsked, listing_query)
+    return cast(ListQuery, listing_query)
 
 
 def command(query: PageQuery) -> str:
     """Return the command that lists the same."""
     listing_query = wanted(query)
-    ended = (
-        not listing_query.get("recent")
-        and not listing_query.get("states")
-        and not listing_query.get("causes")
-    )
-    parts = ["tpujob list", "--mine" if listing_query.get("mine") else "", "--all" if ended else ""]
+    parts = [
+        "tpujob list",
+        "--mine" if listing_query.get("mine") else "",
+        "" if listing_query.get("recent") else "--all",
+    ]
     for option in ("user", "state", "cause", "type", "zone"):
         parts += [f"--{option} {shlex.quote(value)}" for value in query.many(option)]
     if text := query.one("q"):

@@ -10,7 +10,7 @@ from typing import cast
 from fastapi import FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 
-from tpujob.api import JobsApi, JobView, LogMatches, SearchAsked, WindowAsked, WindowLine
+from tpujob.api import JobsApi, JobView, LogMatches, SearchQuery, WindowLine, WindowQuery
 from tpujob.domain import text
 from tpujob.domain.text import seconds
 from tpujob.errors import BadRequest
@@ -32,7 +32,7 @@ def load_logs(request: PageRequest) -> PageContent:
     job = api.get(request.job)
     if request.again:  # the end of the open attempt alone: the script asks for lines by itself
         query = query.but(attempt=request.again)
-        matches, place = None, WindowAsked({**_attempt_and_host(query), "lines": 1})
+        matches, place = None, WindowQuery({**_attempt_and_host(query), "lines": 1})
     else:
         matches = search(api, request.job, query)
         place = _place(query, matches)
@@ -109,12 +109,12 @@ def search(api: JobsApi, job: str, query: PageQuery) -> LogMatches | None:
         return None
     wish = {**_attempt_and_host(query), **_line_fields(query), "limit": 2}
     wish |= {"traceback": True} if query.one("tb") else _search_fields(query)
-    return api.log_search(job, cast(SearchAsked, wish))
+    return api.log_search(job, cast(SearchQuery, wish))
 
 
-def _place(query: PageQuery, matches: LogMatches | None) -> WindowAsked:
+def _place(query: PageQuery, matches: LogMatches | None) -> WindowQuery:
     """Return the window to show: the requested lines, else those of the first match, else the end."""
-    wish: WindowAsked = {**_attempt_and_host(query), **_line_fields(query), "lines": LINES}
+    wish: WindowQuery = {**_attempt_and_host(query), **_line_fields(query), "lines": LINES}
     if part := query.one("part"):
         wish["part"] = _part(part)
     if query.one("q"):
@@ -129,15 +129,15 @@ def _place(query: PageQuery, matches: LogMatches | None) -> WindowAsked:
     return wish
 
 
-def _pointed_line(place: WindowAsked) -> tuple[int, int] | None:
+def _pointed_line(place: WindowQuery) -> tuple[int, int] | None:
     """Return host and number of the line that the address names; None if it names none."""
     if "line" not in place or "side" in place:
         return None
     return place.get("of", place.get("host", 0)), place["line"]
 
 
-def _attempt_and_host(query: PageQuery) -> WindowAsked:
-    place = WindowAsked()
+def _attempt_and_host(query: PageQuery) -> WindowQuery:
+    place = WindowQuery()
     if attempt := query.one("attempt"):
         place["attempt"] = _number("attempt", attempt)
     if host := query.one("host"):
@@ -145,8 +145,8 @@ def _attempt_and_host(query: PageQuery) -> WindowAsked:
     return place
 
 
-def _line_fields(query: PageQuery) -> WindowAsked:
-    place = WindowAsked()
+def _line_fields(query: PageQuery) -> WindowQuery:
+    place = WindowQuery()
     if line := query.one("line"):
         place["line"] = _number("line", line)
         if of := query.one("of"):
@@ -154,7 +154,7 @@ def _line_fields(query: PageQuery) -> WindowAsked:
     return place
 
 
-def _search_fields(query: PageQuery) -> WindowAsked:
+def _search_fields(query: PageQuery) -> WindowQuery:
     return {
         "text": query.one("q"),
         "regexp": bool(query.one("re")),

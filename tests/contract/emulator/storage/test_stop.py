@@ -9,9 +9,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from starlette.responses import Response
 
-from tpujob.emulator.http_messages import Request, Response
-from tpujob.emulator.http_server import HttpServer
+from tpujob.emulator.http_server import HttpServer, Request
 from tpujob.emulator.storage import StorageServer
 
 #: connections that come before the server is stopped; more follow while it is
@@ -34,7 +34,7 @@ def test_a_client_that_leaves_before_its_answer_leaves_no_task_behind() -> None:
         async def slow(_: Request) -> Response:
             arrived.set()
             await gone.wait()
-            return Response(204)
+            return Response(status_code=204)
 
         server = HttpServer(slow)
         _, wire = await asyncio.open_connection("127.0.0.1", await server.start("127.0.0.1"))

@@ -1,10 +1,13 @@
 """The XML API of the emulated Cloud Storage: raw requests, obstore, boto3 as a client of S3, signed URLs."""
 
+import contextlib
+import http.client
 import io
 import json
 import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 import obstore
@@ -101,6 +104,30 @@ def test_a_refusal_has_the_code_of_the_xml_api_and_changes_nothing(
     assert (answered, f"<Code>{code}</Code>" in body.decode()) == (status, True), body
     assert [blob.name for blob in bucket.list_blobs()] == ["run"]
     assert bucket.blob("run").download_as_bytes() == b"before"
+
+
+def test_what_no_header_can_carry_ends_no_line_and_no_connection(
+    server: StorageServer, bucket: storage.Bucket
+) -> None:
+    blob = bucket.blob("odd")
+    blob.metadata = {"step": "7\r\nX-Evil: 1", "a key": "x", "ключ": "y"}
+    blob.cache_control = "no-ü\n"
+    blob.upload_from_string(b"x")
+    status, headers, body = ask(server.url, "GET", f"/{BUCKET}/odd")
+    assert (status, body, headers["cache-control"]) == (200, b"x", "no-??")
+    named = {name: value for name, value in headers.items() if name.startswith("x-goog-meta-")}
+    assert named == {"x-goog-meta-step": "7??X-Evil: 1"}
+
+
+def test_a_client_that_sends_much_after_its_refusal_reads_it_and_goes_on(
+    server: StorageServer, bucket: storage.Bucket
+) -> None:
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=60)
+    with contextlib.closing(connection):
+        for _ in range(2):
+            connection.request("PUT", "/no-such-bucket/x", bytes(16 << 20))
+            answer = connection.getresponse()
+            assert (answer.status, b"NoSuchBucket" in answer.read()) == (404, True)
 
 
 def test_old_generations_are_read_by_number(server: StorageServer, bucket: storage.Bucket) -> None:

@@ -10,7 +10,7 @@ from tpujob.domain.decide import decide
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
 from tpujob.domain.money.goodput import TimePart, spans
-from tpujob.domain.money.ledger import US, usd_of_job
+from tpujob.domain.money.ledger import US, usd
 from tpujob.domain.money.report import report as cost_report
 from tpujob.domain.observations import Absent, Observation, Present, SliceState
 
@@ -94,7 +94,7 @@ def test_a_slice_that_cannot_have_been_ready_for_a_minute_is_free(
     job = settled(waiting(), look, State.RELEASING, last_seen=last_seen)
     assert "before it was ready, or in its first minute" in job.message
     assert (job.slices[0].ready_at, job.slices[0].preempted_at) == (None, NOW)
-    assert usd_of_job(released(job), NOW) == 0
+    assert usd(released(job).slices, NOW) == 0
 
 
 def test_a_slice_that_is_given_up_and_was_ready_unseen_is_counted() -> None:
@@ -103,7 +103,7 @@ def test_a_slice_that_is_given_up_and_was_ready_unseen_is_counted() -> None:
     job = apply(job, decide(job, seen, NOW).event)
     assert job.state is State.RELEASING
     job = apply(job, decide(job, seen, NOW).event)
-    assert (job.slices[0].ready_at, usd_of_job(released(job), NOW)) == (NOW - HOUR, 1.0)
+    assert (job.slices[0].ready_at, usd(released(job).slices, NOW)) == (NOW - HOUR, 1.0)
 
 
 def held(**fields: Any) -> Slice:
@@ -142,7 +142,7 @@ def test_the_end_of_an_attempt_stores_when_its_slice_was_seen_preempted_first() 
     ended = apply(job, decide(job, seen, NOW).event)
     assert (ended.state, ended.attempts[-1].cause) == (State.RELEASING, Cause.PREEMPTED)
     assert ended.slices[0].preempted_at == NOW - 15
-    assert usd_of_job(ended, NOW) == 0, "it was preempted in its first minute"
+    assert usd(ended.slices, NOW) == 0, "it was preempted in its first minute"
 
 
 def test_a_slice_that_is_found_again_is_certain_again() -> None:

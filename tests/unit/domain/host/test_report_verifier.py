@@ -164,8 +164,8 @@ def test_evidence_counts_if_it_is_what_was_signed() -> None:
     metadata, whole = sign_report(document(), KEY, body, b"curves")
     backend = Backend()
     report = backend.look(metadata)
-    assert reports.evidence_of(report, whole) == (line,)
-    assert reports.evidence_of(report, b"x" + whole) == ()
+    assert reports.read_evidence(whole, report.proven) == (line,)
+    assert reports.read_evidence(b"x" + whole, report.proven) == ()
 
 
 @pytest.mark.parametrize("odd", ["\u00e4" * 500, "plain " * 80])

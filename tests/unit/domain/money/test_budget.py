@@ -11,7 +11,7 @@ from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.model import Job, State
 from tpujob.domain.money import budget
 from tpujob.domain.money.budget import Shortage
-from tpujob.domain.money.ledger import US, usd_of_job
+from tpujob.domain.money.ledger import US, usd
 from tpujob.domain.observations import Account
 from tpujob.domain.spec import dump, parse
 
@@ -44,7 +44,7 @@ def test_the_account_counts_every_slice_until_it_is_seen_to_be_gone() -> None:
     account = budget.account(job, NOW)
     assert (account.limit, account.used, account.burn) == (50 * US, 1_500_000, 1_000_000)
     assert account.reserve == (3 * LEAVING * US + 1800) // 3600, "also of a slice not there yet"
-    assert account.used == round((usd_of_job(job, NOW) or 0) * US)
+    assert account.used == round((usd(job.slices, NOW) or 0) * US)
 
 
 def test_what_a_grant_pays_for_is_not_counted() -> None:
@@ -57,7 +57,7 @@ def test_a_first_minute_that_is_free_uses_no_budget() -> None:
     brief = replace(SLICE, pricing="spot", ready_at=NOW - 900, preempted_at=NOW - 850)
     job = with_budget(job_in(State.RUNNING), 50, slices=(replace(brief, gone_at=NOW - 840),))
     account = budget.account(job, NOW)
-    assert account.used == usd_of_job(job, NOW) == 0
+    assert account.used == usd(job.slices, NOW) == 0
     account = budget.account(replace(job, slices=(brief,)), NOW)
     assert account.used > 0, "until it is seen to be gone it may come back"
 

@@ -21,7 +21,7 @@ from tpujob.domain.money.estimate_shapes import (
     Surroundings,
     Use,
 )
-from tpujob.domain.money.ledger import covered, in_use, usd_of_job
+from tpujob.domain.money.ledger import covered, in_use, usd
 
 V4 = Use("v4-8", "us-central2-b", "on-demand", "us-central2", hours=Decimal(1))
 SPOT = replace(V4, type="v4-16", pricing="spot", hours=Decimal(3))
@@ -231,6 +231,6 @@ def test_the_ledger_bills_what_was_estimated(pricing: Pricing, chips: int) -> No
         ready_at=1000.0, gone_at=1000.0 + seconds, tpu_slices=3,
     )  # fmt: skip
     job = replace(job_in(State.SUCCEEDED), slices=(held,), grants=grants)
-    slices, billed = estimate(use).lines[0], usd_of_job(job, 0.0)
+    slices, billed = estimate(use).lines[0], usd(job.slices, 9000.0)
     assert slices.list_micros == pytest.approx((billed or 0) * 1e6, abs=1)
     assert (slices.pay_micros == 0) is bool(covered([job])) is (chips == 24), "both, or neither"

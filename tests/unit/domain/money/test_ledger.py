@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.support.records import a_job, job_in
 from tpujob.domain.model import Attempt, Cause, Grant, Job, Slice, State
 from tpujob.domain.money.budget import account
+from tpujob.domain.money.ledger import EVER, BilledSlice, accrued, cost, covered, free, usd
 from tpujob.domain.money.ledger import HOUR as HOUR_US
-from tpujob.domain.money.ledger import accrued, between, covered, free, usd_of_job, usd_of_slice
 from tpujob.domain.money.report import report
 
 HOUR = 3600.0
@@ -25,24 +25,25 @@ def job_with(*slices: Slice, **changes: Any) -> Job:
 
 
 def test_a_slice_is_billed_from_ready_to_gone() -> None:
-    assert usd_of_slice(SLICE, 5000.0) == 0.0, "waiting is free"
+    assert usd((SLICE,), 5000.0) == 0.0, "waiting is free"
     ready = replace(SLICE, ready_at=2000.0)
-    assert usd_of_slice(ready, 2000.0 + HOUR / 2) == 4.0
-    assert usd_of_slice(ready, 1000.0) == 0.0, "a clock that was set back earns nothing"
+    assert usd((ready,), 2000.0 + HOUR / 2) == 4.0
+    assert usd((ready,), 1000.0) == 0.0, "a clock that was set back earns nothing"
     deleted = replace(ready, delete_asked_at=2000.0 + HOUR)
-    assert usd_of_slice(deleted, 2000.0 + 2 * HOUR) == 16.0, "billed until it is gone"
+    assert usd((deleted,), 2000.0 + 2 * HOUR) == 16.0, "billed until it is gone"
     gone = replace(deleted, gone_at=2000.0 + 2 * HOUR)
-    assert usd_of_slice(gone, 2000.0 + 9 * HOUR) == 16.0
+    assert usd((gone,), 2000.0 + 9 * HOUR) == 16.0
+    assert usd((gone,), 2000.0 + HOUR) == 16.0, "also by a clock that is behind"
 
 
 def test_a_job_costs_what_all_its_slices_cost() -> None:
     first = replace(SLICE, ready_at=0.0, gone_at=HOUR)
     second = replace(SLICE, k=2, ready_at=2 * HOUR)
     waiting = replace(SLICE, k=3, usd_per_hour=None)
-    assert usd_of_job(job_with(), HOUR) == 0.0
-    assert usd_of_job(job_with(first, second, waiting), 2.5 * HOUR) == 12.0
+    assert usd((), HOUR) == 0.0
+    assert usd((first, second, waiting), 2.5 * HOUR) == 12.0
     unknown = replace(waiting, ready_at=0.0)
-    assert usd_of_job(job_with(first, unknown), HOUR) is None, "an unknown part, an unknown sum"
+    assert usd((first, unknown), HOUR) is None, "an unknown part, an unknown sum"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_a_spot_slice_that_the_cloud_preempts_in_its_first_minute_is_free(
     preempted = replace(preempted, **fields)
     job = job_with(preempted)
     assert free(preempted) is is_free
-    assert (usd_of_job(job, 9000.0) == 0.0) is is_free
+    assert (usd(job.slices, 9000.0) == 0.0) is is_free
     assert (report([job], 9000.0, "job").total.list == 0) is is_free
 
 
@@ -71,7 +72,7 @@ def test_no_cause_of_an_attempt_makes_a_slice_free(cause: Cause) -> None:
         SLICE, ready_at=2000.0, missing_since=2030.0, suspending_since=2030.0, gone_at=2300.0
     )
     ended = Attempt(1, gone.name, 2010.0, ended_at=2030.0, cause=cause)
-    assert usd_of_job(job_with(gone, attempts=(ended,)), 9000.0) == round(8.0 * 300 / HOUR, 6)
+    assert usd(job_with(gone, attempts=(ended,)).slices, 9000.0) == round(8.0 * 300 / HOUR, 6)
 
 
 def test_what_no_poll_saw_is_in_the_report_as_uncertain_and_in_no_budget() -> None:
@@ -99,9 +100,12 @@ def test_a_slice_that_is_missing_costs_between_two_amounts(grants: tuple[Grant, 
 @given(st.integers(0, 10**10), st.lists(st.integers(0, 10**12), min_size=2))
 def test_the_parts_of_a_time_cost_what_the_whole_costs(rate: int, cuts: list[int]) -> None:
     cuts = sorted(cuts)
-    parts = [between(rate, 10**9, a, b) for a, b in pairwise(cuts)]
-    assert sum(parts) == between(rate, 10**9, cuts[0], cuts[-1])
+    row = BilledSlice(10**9, None, rate)
+    parts = [cost([row], b, a) or 0 for a, b in pairwise(cuts)]
+    assert sum(parts) == cost([row], cuts[-1], cuts[0])
     assert all(part >= 0 for part in parts)
+    ended = row._replace(gone=cuts[-1])
+    assert cost([ended]) == cost([ended], EVER, -EVER) == cost([row], cuts[-1]), "up to its end"
     assert abs(accrued(rate, cuts[-1]) - rate * cuts[-1] / HOUR_US) <= 1
 
 

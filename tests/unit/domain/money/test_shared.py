@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.records import job_in
 from tpujob.domain.model import Job, Slice, State
-from tpujob.domain.money.ledger import US, usd_of_job
+from tpujob.domain.money.ledger import US, usd
 from tpujob.domain.money.shared import Month, SharedBudget, Sums, month, share
 
 DAY = 86400.0
@@ -90,4 +90,4 @@ def test_altogether_it_is_what_the_report_says(slices: list[Slice], now: float) 
     past = [s for s in named if s.gone_at is None or s.gone_at <= now]
     job = job_of("ada", *past)
     account = sums(month(now), job).account(EVER, now)
-    assert account.used == round((usd_of_job(job, now) or 0) * US)
+    assert account.used == round((usd(job.slices, now) or 0) * US)

@@ -10,7 +10,7 @@ from tests.unit.domain.money.test_goodput import LOST, attempt, slice_of
 from tpujob.domain.copies import Copy
 from tpujob.domain.model import Cause, Job, Progress, Slice, SliceRole, State
 from tpujob.domain.money.goodput import timeline
-from tpujob.domain.money.ledger import US, usd_of_job
+from tpujob.domain.money.ledger import US, usd
 
 GONE: dict[str, Any] = LOST | {"message": "gone"}
 
@@ -72,7 +72,7 @@ def test_its_money_is_what_the_job_has_spent_to_the_micro_dollar() -> None:
     job = preempted()
     for now in (1600.0, 1234567.891):
         cost = [stretch.micros for stretch in timeline(job, now)]
-        assert sum(micros or 0 for micros in cost) == round((usd_of_job(job, now) or 0) * US)
+        assert sum(micros or 0 for micros in cost) == round((usd(job.slices, now) or 0) * US)
     unpriced = replace(job, slices=(replace(job.slices[0], usd_per_hour=None), *job.slices[1:]))
     assert timeline(unpriced, 1600.0)[1].micros is None
     free = replace(

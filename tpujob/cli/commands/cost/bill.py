@@ -15,7 +15,7 @@ from typing import Any
 
 from tpujob.api import LedgerSliceView, LedgerView
 from tpujob.cli.commands.cost.bill_export import load
-from tpujob.domain.money.ledger import between
+from tpujob.domain.money.ledger import BilledSlice, cost
 from tpujob.domain.text import rfc3339
 
 DAY = 24 * 3600 * 1_000_000
@@ -178,8 +178,8 @@ def _time_and_price(slice: LedgerSliceView, start: int, end: int) -> tuple[int, 
     """Return chip-microseconds and micro-dollars by list price in a period; no dollars if no price is known."""
     until = end if slice["gone"] is None else min(slice["gone"], end)
     time = slice["chips"] * max(0, until - max(slice["ready"], start))
-    rate = slice["micros_per_hour"]
-    return time, 0 if rate is None else between(rate, slice["ready"], start, until)
+    row = BilledSlice(slice["ready"], slice["gone"], slice["micros_per_hour"])
+    return time, cost([row], end, start) or 0
 
 
 def _line(kind: str, key: str, name: str, sums: Counter[str], tolerance: float) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from tpujob.domain.text import clean, dollars
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
-    from tpujob.api import CompareAsked, CompareView, ForecastView, RangeView, WayView
+    from tpujob.api import CompareOptions, CompareView, ForecastView, RangeView, WayView
 
 
 _time = partial(option, "TIME", parser=duration)
@@ -74,7 +74,7 @@ def estimate(
     as_json: Json = False,
 ) -> int:
     """Show what a job would cost: list value, and what you pay."""
-    from tpujob.api import EstimateSaid
+    from tpujob.api import EstimateInputs
     from tpujob.domain.spec import dump
     from tpujob.submit import job_file
 
@@ -82,7 +82,7 @@ def estimate(
         raise BadRequest("--explain and --strict go without --compare")
     spec = job_file.read(file, "", cross_region=False)
     spec_fields = dump(spec)
-    options: EstimateSaid = {"quiet": quiet}
+    options: EstimateInputs = {"quiet": quiet}
     for name, value in {
         "hours": hours,
         "steps": steps,
@@ -131,13 +131,13 @@ _LETTERS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12
 
 def compare_request(
     *, steps: int | None, tokens: str, samples: str, types: str, zones: str, speeds: Sequence[str]
-) -> CompareAsked:
+) -> CompareOptions:
     """Return the request with the options that are set. Raises BadRequest for a value that cannot be parsed."""
     amounts = {"steps": "" if steps is None else str(steps), "tokens": tokens, "samples": samples}
     units = [unit for unit, text in amounts.items() if text]
     if len(units) > 1:
         raise BadRequest(f"give one of {' and '.join(f'--{unit}' for unit in units)}")
-    request: CompareAsked = {}
+    request: CompareOptions = {}
     if tokens:
         request["unit"] = "tokens"
     elif samples:
