@@ -5,11 +5,12 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 READY := .venv/.installed
+DEMO := .venv/.demo
 
 .DEFAULT_GOAL := help
 .PHONY: demo check test nightly test-all check-models sim estimator live hf kills page screenshots checkpoints verdicts equality workloads fuzz audit docs lint lint-changed fmt bench bench-scale speed lock clean help
 
-demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
+demo: $(DEMO)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
 
 check: $(READY)  ## while you write: lint of what you changed, and pure tests; half a minute
@@ -80,7 +81,7 @@ fuzz: $(READY)  ## the API, job files, headers and what hosts say, with CASES=10
 
 # What is known of locked versions is asked of a server; where there is none, that is an error and no success.
 audit: $(READY)  ## known holes in the locked packages (pip-audit), which needs a server that knows them
-	@for lock in requirements.lock deploy/requirements.lock workloads/requirements.lock; do \
+	@for lock in requirements.lock requirements-libtpu.lock deploy/requirements.lock workloads/requirements.lock; do \
 		$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement $$lock || { \
 		echo "$$lock was not audited, or holds what is named above: see the last line of pip-audit" >&2; exit 1; }; done
 
@@ -124,12 +125,18 @@ COMPILE := $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes
 EXTRA := $(BIN)/python -c "import tomllib; e = tomllib.load(open('pyproject.toml', 'rb')); \
 	print(*e['project']['optional-dependencies']['workloads'], 'jax[tpu]', sep='\n')"
 
+# libtpu has a lock of its own, as not every machine can install it.
+LIBTPU := awk '/^[^ ]/ { on = /^libtpu==/ } on' > requirements-libtpu.lock
+
 # `fewest`: one version of a package for every Python, so that what the tests ran is what everybody gets.
+UNIVERSAL := $(COMPILE) pyproject.toml --universal --fork-strategy fewest
+
 lock: $(READY)  ## resolve requirements.lock again, for every Python and platform at once, and those made from it
-	$(COMPILE) pyproject.toml --upgrade --universal --fork-strategy fewest --all-extras \
-		--output-file requirements.lock
-	$(COMPILE) pyproject.toml --universal --fork-strategy fewest --constraint requirements.lock \
-		--output-file deploy/requirements.lock
+	$(UNIVERSAL) --upgrade --all-extras --group dev --no-emit-package libtpu --output-file requirements.lock
+	$(UNIVERSAL) --constraint requirements.lock --extra check | $(LIBTPU)
+	$(UNIVERSAL) --constraint requirements.lock --extra emulator --extra workloads --group build \
+		--output-file requirements-demo.lock
+	$(UNIVERSAL) --constraint requirements.lock --output-file deploy/requirements.lock
 	$(EXTRA) | $(COMPILE) - --python-platform x86_64-manylinux_2_31 --constraint requirements.lock \
 		--output-file workloads/requirements.lock
 
@@ -140,21 +147,9 @@ clean:  ## remove .venv and every cache; jobs and their state stay where they ar
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Written last, so an installation that was cut short is repeated. uv installs in seconds what takes pip more than a
-# minute; it comes by its hash from the same lock file, trusts the system's certificates, and asks the index that pip
-# would ask. Where it cannot be had or cannot install, pip does it all.
-PIP := $(BIN)/python -m pip --disable-pip-version-check
-UV := $(BIN)/uv --quiet --system-certs pip install --python $(BIN)/python
-OWN := --no-deps --no-build-isolation -e .
-$(READY): requirements.lock pyproject.toml
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed: make PYTHON=/path/to/python3" >&2; exit 1; }
-	@echo "Installing into .venv (once; ten seconds to three minutes) ..."
-	@$(PIP) --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	@awk '/^[^ ]/ { uv = /^uv==/ } uv' requirements.lock > .venv/uv.txt
-	@index="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(PIP) config get global.index-url 2>/dev/null)}}"; \
-	test -z "$$index" || export UV_DEFAULT_INDEX="$$index"; \
-	{ $(PIP) install --quiet --require-hashes --only-binary :all: -r .venv/uv.txt && \
-		$(UV) --require-hashes -r requirements.lock && $(UV) $(OWN); } || \
-	{ echo "uv could not install it; pip takes one to three minutes" >&2 && \
-		$(PIP) install --quiet --require-hashes -r requirements.lock && $(PIP) install --quiet $(OWN); }
-	@touch $@
+# The demo needs less: no tools of developers.
+$(DEMO): requirements-demo.lock pyproject.toml
+	@sh venv.sh "$(PYTHON)" demo
+
+$(READY): requirements.lock requirements-libtpu.lock pyproject.toml
+	@sh venv.sh "$(PYTHON)" all

@@ -144,8 +144,13 @@ def up(
 ) -> None:
     """Start every process that is not up. Safe to call at any time, also from two terminals at once. A process that
     depends on a started one is restarted, as it has the old addresses. Raise BackendGone, with the last lines of the
-    log, if a process does not come up within `deadline` seconds."""
+    log, if a process does not come up within `deadline` seconds; BadRequest if this Python lacks packages for it."""
     stack = stack or parts(settings)
+    if settings.local:
+        from tpujob.config import packages
+
+        if lacks := packages.missing("emulator"):
+            raise packages.lacking("the local stack runs on this machine", lacks)
     prepare(settings)
     with _stack_lock(settings):
         for place, part in enumerate(stack):

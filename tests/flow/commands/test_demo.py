@@ -97,21 +97,32 @@ def test_the_demo_preempts_once(tpujob: Tpujob, api: ScriptedJobs, requests: lis
     assert api.named("cost")[0]["job"] == "000002"
 
 
-def test_without_jax_the_demo_says_what_to_install_and_starts_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "extra", "purpose"),
+    [
+        ("demo", "workloads", "the demo trains on this machine"),
+        ("demo", "emulator", "the demo trains on this machine"),
+        ("up", "emulator", "the local stack runs on this machine"),
+        ("list", "emulator", "the local stack runs on this machine"),
+    ],
+)
+def test_without_an_extra_a_command_says_what_to_install_and_starts_nothing(
+    command: str, extra: str, purpose: str, tmp_path: Path
+) -> None:
     """Simulate an installation without extras: its metadata names packages that are not installed."""
     stated = tmp_path / "tpujob-1.dist-info" / "METADATA"
     stated.parent.mkdir()
     stated.write_text(
         "Metadata-Version: 2.4\nName: tpujob\nVersion: 1\nRequires-Dist: rich>=14\n"
-        "Provides-Extra: workloads\nRequires-Dist: rich>=14 ; extra == 'workloads'\n"
-        "Requires-Dist: jaxx>=0.10 ; extra == 'workloads'\nRequires-Dist: nothing>=1 ; extra == 'dev'\n"
+        f"Provides-Extra: {extra}\nRequires-Dist: rich>=14 ; extra == '{extra}'\n"
+        f"Requires-Dist: jaxx[a]>=0.10 ; extra == '{extra}'\nRequires-Dist: nothing>=1 ; extra == 'dev'\n"
     )
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "TPUJOB_STATE": str(tmp_path / "new")}
-    command = [sys.executable, "-m", "tpujob", "demo"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
-    assert done.returncode != 0
-    assert "this Python has no jaxx\n" in done.stderr
-    assert "python3 -m pip install 'jaxx>=0.10'\n" in done.stderr
+    words = [sys.executable, "-m", "tpujob", command]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert f"{purpose}, and this Python has no jaxx\n" in done.stderr
+    assert "python3 -m pip install 'jaxx[a]>=0.10'\n" in done.stderr
     assert not list(tmp_path.glob("new/**/*.json")), "it started something"
 
 

@@ -29,7 +29,7 @@ def demo(
     keep: Annotated[bool, flag("Keep the local stack running.", "--keep")] = False,
 ) -> int:
     """Run a training job on the local stack, through a preemption."""
-    from tpujob.submit import environment
+    from tpujob.config import packages
 
     if not current_settings().local:
         raise BadRequest(
@@ -37,8 +37,8 @@ def demo(
             hint="`tpujob use local`, or only this time `TPUJOB_CONTEXT=local tpujob demo`",
         )
     # hosts on this machine run the program with this Python's packages
-    if missing := environment.missing_packages("workloads"):
-        raise environment.lacking("the demo trains on this machine", missing)
+    if missing := packages.missing("emulator") | packages.missing("workloads"):
+        raise packages.lacking("the demo trains on this machine", missing)
     was_running = running() is not None
     job, plan = _submit()
     code = _watch(job, plan, preempt)
