@@ -15,7 +15,7 @@ from tpujob.domain.capacity.planning import (
     AGED,
     DRAIN,
     LAPSES,
-    PATIENCE,
+    OVERTAKE_S,
     REQUESTS,
     Others,
     QueuePlan,
@@ -353,7 +353,7 @@ def _is_kept_for(planned: Planned, entry: QueueEntry, slice: Wanted) -> bool:
     if quota is None or order is None or slice.chips > quota or entry.refusals >= LAPSES:
         return False
     waited = planned.now - max(order.since, entry.waiting_since)
-    return waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
+    return waited >= OVERTAKE_S and (waited - OVERTAKE_S) % (2 * DRAIN) < DRAIN
 
 
 # Handing on -----------------------------------------------------------------------------------------------------------
