@@ -147,17 +147,6 @@ unbind() {
   }
 }
 
-# Earlier versions gave people the SSH keys of all slices; now the backend signs a certificate for minutes.
-forget_keys() {
-  local number
-  number=$(gc projects describe "$PROJECT" --format='value(projectNumber)') || {
-    kept+="  the right to read the keys of slices, if an earlier version gave it: projects describe failed"$'\n'
-    return 1
-  }
-  unbind projects add-iam-policy-binding "$PROJECT" --member="$1" --role=roles/secretmanager.secretAccessor \
-    --condition="title=keys,expression=resource.name.startsWith('projects/$number/secrets/tpujob-tj-')"
-}
-
 # Prints the id of the account that a member's programs run as: at most 30 letters, unique for each address.
 programs_of() {
   local hash

@@ -17,7 +17,6 @@ member=$(member_of "$address")
 door=$(door)
 
 admit "$door" "$member"
-forget_keys "$member"
 tpujob members add "$address" "$role"
 
 if [ "${PROGRAMS:-shared}" = own ]; then

@@ -17,7 +17,6 @@ tpujob members remove "$address" || {
 unbind run services add-iam-policy-binding tpujob --region="$REGION" --member="$member" --role=roles/run.invoker || true
 unbind beta iap web add-iam-policy-binding --resource-type=cloud-run --service=tpujob --region="$REGION" \
   --member="$member" --role=roles/iap.httpsResourceAccessor || true
-forget_keys "$member" || true
 
 account="$(programs_of "$address")@$PROJECT.iam.gserviceaccount.com"
 if exists iam service-accounts describe "$account"; then

@@ -20,7 +20,7 @@ gone() { # KIND NAME [FLAG]: delete it if it is there
 for name in tpujob-tick tpujob-sweep; do gone "scheduler jobs" "$name" --location="$REGION"; done
 for name in tpujob tpujob-ticks; do gone "run services" "$name" --region="$REGION"; done
 gone "artifacts repositories" tpujob --location="$REGION"
-for name in tpujob-token tpujob-context; do gone secrets "$name"; done
+gone secrets tpujob-context
 listed() { # what a list holds; nothing where its API was never enabled
   if exists "$@"; then once "$@"; fi
 }

@@ -108,7 +108,6 @@ if [ "$wake" = called ] && [ "$door" != iap ]; then
 fi
 deploy tpujob "$door" "$called"
 admit "$door" "$admin"
-forget_keys "$admin"
 
 # Where IAP asks everybody to sign in, Cloud Scheduler calls a second service, which it alone may invoke.
 ticks=tpujob
@@ -136,8 +135,6 @@ else
     fi
   done
 fi
-# Earlier versions had one token for everybody.
-if exists secrets describe tpujob-token; then gc secrets delete tpujob-token; fi
 
 with=""
 if [ -n "$(context_value client_id)" ]; then with=" --client-id $(context_value client_id) --client-secret $(context_value client_secret)"; fi

@@ -201,7 +201,9 @@ class Host:
         self, command: str | list[str], secrets: dict[str, str] | None = None, **changes: Any
     ) -> dict[str, Any]:
         secrets_json = told_json(**(secrets or {}))
-        answer = self.agent("start", self.plan(command, **changes), "--told", input=secrets_json)
+        answer = self.agent(
+            "start", self.plan(command, **changes), "--secrets-on-stdin", input=secrets_json
+        )
         assert answer["ok"], answer
         return answer
 

@@ -16,7 +16,7 @@ from tpujob.domain.spec import parse
 from tpujob.ports import Store
 from tpujob.service.money.comparison import Comparisons
 from tpujob.service.money.estimate import Estimates, ToCopy
-from tpujob.service.submission import Placed
+from tpujob.service.submission import ResolvedSpec
 
 
 class _Jobs:
@@ -27,11 +27,11 @@ class _Jobs:
         return [*self.jobs]
 
 
-def _placed(document: Mapping[str, Any]) -> Placed:
+def _placed(document: Mapping[str, Any]) -> ResolvedSpec:
     spec = settled(parse(document), EVERYWHERE)
     offered = offers(spec)
     buckets = {o.zone: f"gs://tpujob-{region_of(o.zone)}" for o in offered}
-    return Placed(spec, offered, buckets, doubts=[])
+    return ResolvedSpec(spec, offered, buckets, doubts=[])
 
 
 def _estimates(

@@ -47,7 +47,7 @@ from tpujob.service.jobs import Jobs
 from tpujob.service.members import Membership
 from tpujob.service.notifications import Notifications
 from tpujob.service.parts import Parts, ServiceSettings
-from tpujob.service.submission import Offered, types_unknown
+from tpujob.service.submission import TypesInZone, types_unknown
 
 
 class Killed(BaseException):
@@ -482,7 +482,7 @@ def service(
     store: Store | None = None,
     *,
     loop: NoLoop | None = None,
-    offered: Offered = types_unknown,
+    offered: TypesInZone = types_unknown,
     setup: NotificationSetup | None = None,
     quotas: Quotas | None = None,
     emulated: bool = False,
@@ -521,7 +521,7 @@ def service(
         ServiceSettings(
             offered=offered,
             quotas=quotas,
-            around=Surroundings(emulated=emulated),
+            surroundings=Surroundings(emulated=emulated),
             process=ProcessFacts("tests", "sqlite", started_at=backend.clock.now()),
         ),
         changes=Changes(store),

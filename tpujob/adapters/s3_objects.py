@@ -20,7 +20,7 @@ from tpujob.errors import BadRequest, NotFound, Refused, TpujobError, Transient
 
 T = TypeVar("T")
 
-_PATIENCE = 120.0  #: seconds for which a list request is retried
+_RETRY_TIMEOUT = 120.0  #: seconds for which a list request is retried
 _TIMEOUT = 60.0  #: seconds without a byte
 _BACKOFF = Backoff(first=0.2, longest=16.0)
 _CONNECTIONS = 32
@@ -32,7 +32,7 @@ _ARCHIVED = ("GLACIER", "DEEP_ARCHIVE")
 class S3Objects:
     """Implements `data.objects.SourceReader`. Thread-safe."""
 
-    def __init__(self, patience: float = _PATIENCE) -> None:
+    def __init__(self, patience: float = _RETRY_TIMEOUT) -> None:
         """Connect with the endpoint, region and credentials that boto3 finds on this machine. Without credentials
         requests are not signed: public buckets need none. Raises BadRequest when boto3 is not installed."""
         try:

@@ -20,7 +20,7 @@ from tpujob.data.objects import LeftOut, MustRestart, NotCopied, ObjectContent, 
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
 
-_PATIENCE = 60.0  #: seconds for which a HEAD request is retried
+_RETRY_TIMEOUT = 60.0  #: seconds for which a HEAD request is retried
 _BACKOFF = Backoff(first=0.2, longest=8.0)
 _CHUNK = 1 << 20
 _AT_ONCE = 16  #: HEAD requests at once
@@ -30,7 +30,7 @@ _PAGE = 256  #: files
 class WebFiles:
     """One file, or the files of one list. Thread-safe."""
 
-    def __init__(self, files: Sequence[WebFile], patience: float = _PATIENCE) -> None:
+    def __init__(self, files: Sequence[WebFile], patience: float = _RETRY_TIMEOUT) -> None:
         """`files`: in the order of their keys' UTF-8 bytes."""
         self._files = files
         self._by_key = {file.key: file for file in files}

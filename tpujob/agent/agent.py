@@ -1,5 +1,6 @@
-"""The commands of the agent: `start PLAN [--told]`, `stop --grace S [--discard] [--ask]`, `wipe --epoch N [--key K]`
-and `status` print one line of JSON and end; `live JOB ATTEMPT` prints lines until its reader hangs up. With `--told`,
+"""The commands of the agent: `start PLAN [--secrets-on-stdin]`, `stop --grace S [--discard] [--ask]`,
+`wipe --epoch N [--key K]` and `status` print one line of JSON and end; `live JOB ATTEMPT` prints lines until its reader
+hangs up. With `--secrets-on-stdin`,
 `start` reads keys and secrets from standard input: they stay in memory, and no file of this host gets them.
 
 `start` detaches a daemon, which does the work of the attempt. Python compiles the archive at each command, which takes
@@ -133,7 +134,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     start_parser = commands.add_parser("start")
     start_parser.add_argument("plan")
-    start_parser.add_argument("--told", dest="with_secrets", action="store_true")
+    start_parser.add_argument("--secrets-on-stdin", dest="with_secrets", action="store_true")
     stop_parser = commands.add_parser("stop")
     stop_parser.add_argument("--grace", type=float, default=30.0)
     stop_parser.add_argument("--discard", action="store_true")

@@ -24,7 +24,7 @@ from tpujob.lib.threads import start_loop
 from tpujob.protocol import live
 
 POLL = 0.25  #: seconds between two polls for new lines
-PATIENCE = 30.0  #: seconds that a follower may take for one message
+SEND_TIMEOUT = 30.0  #: seconds that a follower may take for one message
 
 
 def serve(folder: AttemptFolder, host: int, log: Log) -> None:
@@ -55,7 +55,7 @@ def _accept_followers(listener: socket.socket, host: int, log: Log) -> None:
 def _send_output(sock: socket.socket, host: int, log: Log) -> None:
     """Send the output of this host until the follower hangs up."""
     with contextlib.suppress(OSError), sock:
-        sock.settimeout(PATIENCE)
+        sock.settimeout(SEND_TIMEOUT)
         _send(sock, {"kind": live.TAILS, "hosts": [host]})
         after, settled, sent_at = 0, -1, 0.0
         while True:

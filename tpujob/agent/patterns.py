@@ -18,7 +18,9 @@ WIDTH = 16 * 1024  #: bytes of a line that are searched
 NARROW = 1000  #: characters of a line for a pattern that is too slow on long lines
 WAITING = 4 * 1024 * 1024  #: bytes that wait for the search; beyond, the oldest are skipped
 BATCH = 100  #: lines that are searched at once
-PATIENCE = 0.25  #: seconds of CPU time for `BATCH` lines; usual patterns take a microsecond a line
+SEARCH_TIMEOUT = (
+    0.25  #: seconds of CPU time for `BATCH` lines; usual patterns take a microsecond a line
+)
 STRIKES = 3  #: lines on which a pattern may take too long before it is dropped
 
 
@@ -144,9 +146,9 @@ class PatternWatch:
             self.first_step = first - interval + 1
 
     def _run_limited(self, work: Callable[[], None]) -> None:
-        """Call `work`. Raises _TooSlow after PATIENCE seconds of CPU time, which a busy host does not use up."""
+        """Call `work`. Raises _TooSlow after SEARCH_TIMEOUT seconds of CPU time, which a busy host does not use up."""
         self._armed = True
-        signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
+        signal.setitimer(signal.ITIMER_VIRTUAL, SEARCH_TIMEOUT)
         try:
             work()
         finally:

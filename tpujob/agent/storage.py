@@ -21,7 +21,7 @@ from tpujob.agent.metadata import DIRECT, MetadataClient
 PIECE = 1024 * 1024  #: bytes of one read
 #: bytes of one request of an upload; a multiple of 256 KiB, as resumable uploads require
 UPLOAD_PIECE = 32 * 1024 * 1024
-PATIENCE = 60.0  #: seconds for which `retry` tries by default
+RETRY_TIMEOUT = 60.0  #: seconds for which `retry` tries by default
 TIMEOUT = 15.0  #: seconds without a byte after which a request fails
 
 LINK = "tpujob-link"  #: the metadata of an empty object that stands for a symbolic link
@@ -69,7 +69,7 @@ class StoredObject(NamedTuple):
 
 def retry(
     call: Callable[[], Any],
-    patience: float = PATIENCE,
+    patience: float = RETRY_TIMEOUT,
     wait: Callable[[float], object] = time.sleep,
 ) -> Any:
     """Call `call` until it succeeds, and return its result. Raises its StorageError if that is permanent, after

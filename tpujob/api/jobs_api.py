@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 BUNDLE_TIMEOUT = 600.0  #: seconds to store a bundle of 100 MiB
 LIST_BOUNDS = dict.fromkeys(("states", "causes", "types", "zones", "fields"), 100) | {"after": 2000}
-MOST_ROWS = 50  #: rows of a list over HTTP, unless more or fewer are asked for
+DEFAULT_ROWS = 50  #: rows of a list over HTTP, unless more or fewer are asked for
 
 
 class JobsApi(Protocol):
     """Behaves alike in process (`service/`) and over HTTP (`adapters/http/`).
 
-    Who calls is known by the way in: each caller has a `JobsApi` of their own. `job` is an id (`000042` or `42`), or
+    The caller is fixed by the connection: each one has a `JobsApi` of their own. `job` is an id (`000042` or `42`), or
     the name of a job of the caller's; a name must be unique among their jobs that are not final, or else among all of
     them. Raises Forbidden, NotFound, BadSpec, BadRequest, IllegalInState."""
 
@@ -76,7 +76,7 @@ class JobsApi(Protocol):
     def remove_secret(self, name: str) -> None:
         """Remove the secret. Raises NotFound; IllegalInState while an active job names it."""
 
-    @method("GET", "/jobs", VIEWERS, bounds=LIST_BOUNDS, defaults={"limit": MOST_ROWS})
+    @method("GET", "/jobs", VIEWERS, bounds=LIST_BOUNDS, defaults={"limit": DEFAULT_ROWS})
     def list(self, query: shapes.ListQuery | None = None) -> shapes.JobPage:
         """Return a page of the jobs that match `query`, in its order; by default all, the newest first. From page to
         page (`after`) each job that matches comes once, also when jobs change meanwhile; after a restart of the

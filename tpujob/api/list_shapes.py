@@ -29,7 +29,7 @@ class ListQuery(TypedDict, total=False):
 
     user: str
     mine: bool  #: the caller's own alone
-    active: bool  #: True: those that go on; False: those that have ended
+    active: bool  #: True: active jobs; False: final ones
     #: those that are active or ended within the last day, by `active` unless `order` is given; ignored beside `states`,
     #: `causes` and `group`
     recent: bool

@@ -113,7 +113,7 @@ class Context(kinds.SpecPart):
         kinds.by_member("users to service accounts"),
     ] = Field(default={})
     #: how hosts are reached: by their external address, by the internal one, or by the tunnel of IAP; `init` writes the
-    #: one that `way_in` chooses; files of earlier versions leave it out
+    #: one that `way_in` chooses
     ssh: Annotated[Literal["external", "internal", "iap"], kinds.Word("way to reach a host")] = (
         "external"
     )

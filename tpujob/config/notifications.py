@@ -5,7 +5,7 @@ The local stack, which has no context file, reads the same keys from `notificati
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -21,10 +21,7 @@ _ADDRESS = r"[^\s@<>,;:\"\\()\[\]\x00-\x1f\x7f]{1,64}@[A-Za-z0-9.-]{1,253}"
 _HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
 _URL = r"https?://[^\s<>\"]{1,1000}"
 #: the kinds of events that a rule can name
-_KINDS = tuple(kind.value for kind in NotificationKind if kind not in ("summary", "test"))
-
-#: keys of a channel in earlier versions
-REMOVED = ("quiet", "daily")
+_KINDS = tuple(kind.value for kind in NotificationKind if kind != "test")
 
 
 _Secret = Annotated[
@@ -49,8 +46,6 @@ class ChannelFile(kinds.SpecPart):
         kinds.names("a secret", kinds.matching(secrets.NAME, "the name of a secret")),
     ] = ()
     private: bool = False  #: allows a private address and plain HTTP
-    quiet: Any = Field(None, exclude=True)  #: of earlier versions, and ignored
-    daily: Any = Field(None, exclude=True)  #: of earlier versions, and ignored
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:

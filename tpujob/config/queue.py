@@ -16,7 +16,7 @@ from tpujob.domain.spec.fields import Checked
 from tpujob.domain.spec.queue import SHARE
 from tpujob.domain.spec.yaml import describe
 
-_MOST = 1_000_000
+_MAX_NUMBER = 1_000_000
 
 
 def _weight(value: Any) -> float:
@@ -27,7 +27,7 @@ def _weight(value: Any) -> float:
     return float(value)
 
 
-_Limit = Annotated[int | None, kinds.optional(kinds.count(_MOST))]
+_Limit = Annotated[int | None, kinds.optional(kinds.count(_MAX_NUMBER))]
 
 
 class ChipsSetting(kinds.SpecPart):

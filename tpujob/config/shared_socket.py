@@ -29,9 +29,9 @@ def where(path_text: str) -> Path:
 def checked(path: Path) -> Path:
     """Return the normalised absolute path. Raise BadRequest if it is too long for a socket."""
     path = Path(os.path.normpath(path.expanduser().absolute()))
-    if len(os.fsencode(path)) > unix_sockets.LONGEST:
+    if len(os.fsencode(path)) > unix_sockets.MAX_PATH:
         raise BadRequest(
-            f"{path} is longer than the {unix_sockets.LONGEST} bytes of a socket's path"
+            f"{path} is longer than the {unix_sockets.MAX_PATH} bytes of a socket's path"
         )
     return path
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tpujob.errors import IllegalInState, TpujobError
 
-_LONGEST_NAME = 1024  #: bytes of an object's name (documented)
-_LONGEST_PART = 255  #: bytes of one part of a path, on all usual file systems
+_MAX_NAME = 1024  #: bytes of an object's name (documented)
+_MAX_PART = 255  #: bytes of one part of a path, on all usual file systems
 PARTS_FOLDER = ".tpujob-parts"  #: the folder of incomplete downloads, which is never uploaded
 
 
@@ -19,8 +19,8 @@ def why_no_object(name: str) -> str:
     """Return why Cloud Storage rejects the name of an object (documented); empty: the name is valid."""
     if "\n" in name or "\r" in name:
         return "the name of an object has no line break"
-    if len(name.encode()) > _LONGEST_NAME:
-        return f"the name of an object has at most {_LONGEST_NAME} bytes"
+    if len(name.encode()) > _MAX_NAME:
+        return f"the name of an object has at most {_MAX_NAME} bytes"
     if name.startswith(".well-known/acme-challenge/"):
         return "names of objects do not begin with .well-known/acme-challenge/"
     return ""
@@ -39,8 +39,8 @@ def why_no_file(key: str) -> str:
         return "the name has a NUL"
     if parts[0] == PARTS_FOLDER:
         return f"{PARTS_FOLDER} is the folder of unfinished downloads"
-    if max(len(part.encode()) for part in parts) > _LONGEST_PART:
-        return f"a part of the name has more than {_LONGEST_PART} bytes"
+    if max(len(part.encode()) for part in parts) > _MAX_PART:
+        return f"a part of the name has more than {_MAX_PART} bytes"
     return ""
 
 

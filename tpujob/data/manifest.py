@@ -72,7 +72,7 @@ class Manifest:
 
 _MANIFEST = TypeAdapter(Manifest)
 _ENTRY = TypeAdapter(tuple[str, Natural, Natural])
-_LONGEST = 32_768  #: bytes of a line of the index: a key of 4,096 bytes, all escaped
+_MAX_LINE = 32_768  #: bytes of a line of the index: a key of 4,096 bytes, all escaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def entries_of(index: Path, shard: Shard) -> list[IndexEntry]:
         member = file.read(shard.index_bytes)
     try:
         with gzip.GzipFile(fileobj=BytesIO(member)) as unpacked:
-            lines = iter(lambda: unpacked.readline(_LONGEST), b"")
+            lines = iter(lambda: unpacked.readline(_MAX_LINE), b"")
             first_lines = islice(lines, shard.records + 1)
             entries = [IndexEntry(*_ENTRY.validate_json(line)) for line in first_lines]
     except (EOFError, zlib.error, gzip.BadGzipFile, ValidationError) as error:

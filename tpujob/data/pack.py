@@ -42,13 +42,13 @@ from tpujob.data.sync.upload import check_unchanged, open_unchanged
 from tpujob.errors import BadRequest, Conflict, NotFound, TpujobError
 
 LARGEST = 256 << 20  #: most bytes of a packed file: records are in memory as a whole
-_MOST_RECORDS = 32_768  #: most records of a shard: the list of its files is in memory
-_MOST_LABELS = 10_000
+_MAX_RECORDS = 32_768  #: most records of a shard: the list of its files is in memory
+_MAX_LABELS = 10_000
 _THREADS = 4
 
 
 class Labels:
-    """The first folders of the keys. A set has no labels if a key has no folder, or beyond _MOST_LABELS."""
+    """The first folders of the keys. A set has no labels if a key has no folder, or beyond _MAX_LABELS."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}  # in the order of `add`
@@ -61,7 +61,7 @@ class Labels:
         self._usable = self._usable and bool(slash)
         if self._usable:
             self._ids.append(self._numbers.setdefault(label, len(self._numbers)))
-            self._usable = len(self._numbers) <= _MOST_LABELS
+            self._usable = len(self._numbers) <= _MAX_LABELS
 
     def names(self) -> tuple[str, ...]:
         """Return the labels, sorted."""
@@ -335,7 +335,7 @@ def _files_to_pack(folder: bytes, left_out: Problems) -> Iterator[LocalFile]:
 
 
 def split_into_shards(
-    files: Iterable[LocalFile], size: int, limit: int = _MOST_RECORDS
+    files: Iterable[LocalFile], size: int, limit: int = _MAX_RECORDS
 ) -> Iterator[list[LocalFile]]:
     """Yield consecutive files of at most `size` bytes and `limit` files together; a larger file is alone."""
     run: list[LocalFile] = []

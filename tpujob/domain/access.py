@@ -16,7 +16,7 @@ class Role(StrEnum):
     ADMIN = "admin"  #: may do everything with every job, and with the backend
 
 
-_LONGEST = 63  #: characters of a slug, as of a label
+_MAX_SLUG = 63  #: characters of a slug, as of a label
 _HASHED = re.compile(r"-[0-9a-f]{16}$")  #: the end of a slug that has a hash
 
 _RANK = {role: rank for rank, role in enumerate(Role)}
@@ -80,8 +80,8 @@ def check(caller: Principal, method: str, rule: AccessRule | None, action: str) 
 def check_owner(
     caller: Principal, method: str, rule: AccessRule | None, action: str, job_id: str, owner: str
 ) -> None:
-    """Raise Forbidden unless the caller may call the method for the job of that owner. Jobs without an owner, from old
-    records, belong to admins."""
+    """Raise Forbidden unless the caller may call the method for the job of that owner. Jobs without an owner belong to
+    admins."""
     check(caller, method, rule, action)
     if rule and not is_own(caller, owner):
         about = f"{action} of job {job_id}, which is not {caller.name}'s,"
@@ -89,7 +89,7 @@ def check_owner(
 
 
 def is_own(caller: Principal, owner: str) -> bool:
-    """Return whether the caller owns jobs of that owner. Admins own jobs without an owner, from old records."""
+    """Return whether the caller owns jobs of that owner. Admins own jobs without an owner."""
     return owner == caller.id or (not owner and caller.at_least(Role.ADMIN))
 
 
@@ -110,12 +110,12 @@ def slug(name: str) -> str:
     raw = name.encode(errors="surrogatepass").lower()  # ASCII alone, as a shell does it
     allowed = re.sub(rb"[^a-z0-9._-]+", b"-", raw.replace(b"@", b"-at-"))
     words = allowed.decode().strip("-._") or "user"
-    readable = words.replace("-at-", "@").encode() == raw and len(words) <= _LONGEST
+    readable = words.replace("-at-", "@").encode() == raw and len(words) <= _MAX_SLUG
     if readable and not _HASHED.search(words):
         return words
     from hashlib import sha256  # slow to import; commands need no hash
 
-    return f"{words[: _LONGEST - 17]}-{sha256(raw).hexdigest()[:16]}"
+    return f"{words[: _MAX_SLUG - 17]}-{sha256(raw).hexdigest()[:16]}"
 
 
 def _need(caller: Principal, role: Role, action: str) -> None:

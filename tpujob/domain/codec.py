@@ -1,12 +1,11 @@
 """Jobs, events, suspects and notifications to and from JSON text, the form in which every store keeps them.
 
 A field that a document lacks gets the record's default. A field that the record does not know is ignored, and dropped
-by the next write: a change that must survive an older writer raises SCHEMA_VERSION by two, and is then refused here.
+by the next write: a change that must survive an older writer counts SCHEMA_VERSION up. Other versions are refused.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 
-OLDEST = 7  #: schema version that is read: that of 0.1.0
-
 Record = TypeVar("Record")
 
 
@@ -41,16 +38,16 @@ def job_from_text(job_id: str, text: str) -> Job:
     try:
         job = _read(Job, job_id, text)
     except StoreError:
-        check_version(job_id, text)  # another version may have other fields
+        _check_version(job_id, _version(text))  # another version may have other fields
         raise
     _check_version(job_id, job.schema_version)
-    return replace(job, spec=shared(job.spec), schema_version=SCHEMA_VERSION)
+    return replace(job, spec=shared(job.spec))
 
 
 def event_from_text(job_id: str, text: str) -> Event:
     """Return the event in a text of `to_text`. Raise DamagedRecord, with job and field, if the text is no event."""
     happened, document = _read(Event, job_id, text), json.loads(text)
-    _check_version(job_id, document.get("schema_version", 1))
+    _check_version(job_id, document.get("schema_version"))
     kind = PAYLOADS.get(happened.kind)
     if kind is None:
         return happened
@@ -58,21 +55,13 @@ def event_from_text(job_id: str, text: str) -> Event:
     return replace(happened, payload=_read(kind, job_id, payload, "payload"))
 
 
-def check_version(job_id: str, text: str) -> None:
-    """Raise DamagedRecord if the text of a job is of a version that this code cannot read."""
-    _check_version(job_id, _version(text))
-
-
 def _check_version(job_id: str, version: int | None) -> None:
     """Raise DamagedRecord for a schema version that this code cannot read. None: unknown, which is accepted."""
-    if version is None or OLDEST <= version <= SCHEMA_VERSION + 1:
-        return
-    newer = version > SCHEMA_VERSION
-    raise DamagedRecord(
-        f"the record of job {job_id} was written by {'a newer tpujob' if newer else 'a tpujob before 0.1.0'}: its "
-        f"schema is {version}, and this one reads {OLDEST} to {SCHEMA_VERSION + 1}",
-        hint="upgrade tpujob" if newer else "",
-    )
+    if version not in (None, SCHEMA_VERSION):
+        raise DamagedRecord(
+            f"the record of job {job_id} has version {version}, and this tpujob reads version {SCHEMA_VERSION}",
+            hint="use the tpujob that wrote it",
+        )
 
 
 def _version(text: str) -> int | None:
@@ -90,13 +79,7 @@ def suspect_from_text(text: str) -> Suspect:
 
 
 def message_from_text(text: str) -> Message:
-    """Return the message in a text of `to_text`. Raise DamagedRecord, with the field, if it is none. A message of an
-    earlier version has several notes: the first one is read, with the number of the others."""
-    if '"notes":' in text and '"notification":' not in text:
-        with contextlib.suppress(LookupError, TypeError, ValueError):
-            document = json.loads(text)
-            others = len(document["keys"]) - 1
-            text = json.dumps({**document, "notification": document["notes"][0], "more": others})
+    """Return the message in a text of `to_text`. Raise DamagedRecord, with the field, if it is none."""
     return _read(Message, "", text)
 
 
@@ -151,7 +134,7 @@ def _problem(error: ErrorDetails, below: tuple[str, ...]) -> str:
 
 
 #: maximum number of shared parts; one takes about 1 kB
-MOST_SHARED = 4096
+MAX_SHARED = 4096
 _PARTS = ("tpu", "run", "recovery", "watch")
 
 _known: dict[tuple[type[SpecPart], str], SpecPart] = {}
@@ -166,6 +149,6 @@ def shared(spec: JobSpec) -> JobSpec:
 
 
 def _one(part: SpecPart) -> SpecPart:
-    if len(_known) >= MOST_SHARED:
+    if len(_known) >= MAX_SHARED:
         _known.clear()
     return _known.setdefault((type(part), part.model_dump_json()), part)

@@ -18,8 +18,7 @@ from tpujob.protocol.paths import owner_folder
 Json = Any  #: a value from `json.loads`
 Pricing = Literal["spot", "on-demand", "reserved"]
 
-#: version of the records; backends of version 7 or older would drop a job's dependencies
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 1  #: version of the records
 #: number of refused slices, the newest, that stay in the record beside the first of the wait; the events keep them all
 REFUSALS = 20
 
@@ -113,7 +112,7 @@ class Slice:
     With Multislice, one record stands for several TPU slices of one type. They are requested, ready and lost together,
     and their hosts are numbered consecutively, the first slice's first."""
 
-    name: str  #: `tj-<job>-<k>-<word of the job>`; of a job without a word: `tj-<job>-<k>`, or with the backend's word
+    name: str  #: `tj-<job>-<k>-<suffix of the job>`
     k: int  #: counts from 1
     type: str  #: accelerator type, such as `v4-16`
     zone: str
@@ -298,7 +297,7 @@ class Attempt:
     resume_before: int = 0  #: it may resume only from a checkpoint before this step; 0: from any
     #: versions of Python, jax, jaxlib and libtpu, the same on all hosts; empty: unchecked
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
-    #: when a step was first seen; None: no step was seen, or an old record
+    #: when a step was first seen; None: no step was seen
     first_step_at: float | None = None
     first_step: int | None = None  #: the step seen then; the hosts report theirs in `progress`
     idle: float | None = None  #: seconds without progress, if it ended in a hang
@@ -416,11 +415,10 @@ class Job:
     warned_limit: int | None = None
     data: tuple[Dataset, ...] = ()  #: data sets, with their places in each region of its offers
     copies: tuple[Copy, ...] = ()  #: copies of data for this job, finished or not
-    #: a `Principal.id`; empty: no owner, or an old record
-    owner: str = ""
+    owner: str = ""  #: a `Principal.id`; empty: no owner
     folder: str = ""  #: the owner's folder in each bucket; empty: the bucket's root
     #: random part of the names of its workdir and slices, so that it shares none with a job of the same id of a lost
-    #: store; empty: an old record
+    #: store; empty: only its id tells it from others
     suffix: str = ""
     #: the jobs of `spec.after`, whose names were resolved at its submission
     edges: tuple[Edge, ...] = ()
@@ -461,7 +459,7 @@ class Job:
 
     @property
     def submitter(self) -> str:
-        """The owner in the queue; of an old record without owner, its user."""
+        """The owner in the queue; of a job without owner, its user."""
         return self.owner or self.user
 
     @property

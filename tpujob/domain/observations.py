@@ -283,10 +283,10 @@ class Observation:
     #: seconds since silent hosts last answered over SSH, by host
     answered: Mapping[int, float] = field(default_factory=dict[int, float])
     #: silent hosts that answer SSH and have lost their agents
-    abandoned: frozenset[int] = frozenset()
+    agents_died: frozenset[int] = frozenset()
     watch: Watch | None = None  #: to be stored; None: every host reports
     report_every: float = 15.0  #: seconds between two reports of a host
-    leaving: frozenset[str] = frozenset()  #: names of slices that were seen being deleted
+    deleting: frozenset[str] = frozenset()  #: names of slices that were seen being deleted
     #: when an earlier poll of this process last saw each slice alive: waiting, being created, or in use
     last_seen: Mapping[str, float] = field(default_factory=dict[str, float])
     #: when a poll of this process first saw each slice preempted

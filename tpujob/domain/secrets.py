@@ -11,7 +11,7 @@ from tpujob.errors import BadRequest, BadSpec
 #: pattern of a secret's name, which is also the program's variable
 NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 MAX_BYTES = 64 * 1024  #: of a value, the limit of Secret Manager
-MOST = 20  #: secrets that one job can name
+MAX_SECRETS = 20  #: secrets that one job can name
 
 
 def checked_name(name: str) -> str:

@@ -22,7 +22,7 @@ from tpujob.errors import BadSpec
 from tpujob.lib import unix_sockets
 from tpujob.protocol import JOB_LABEL
 
-_LONGEST_BODY = 64 * 1024
+_MAX_BODY = 64 * 1024
 _FASTEST = 1000.0  #: times the usual rate of chaos
 _HTTP_STATUS = {"NOT_FOUND": 404, "FAILED_PRECONDITION": 409}
 
@@ -40,7 +40,7 @@ class ControlServer:
 
     async def _answer(self, request: Request) -> Response:
         try:
-            values = await request.json_object(_LONGEST_BODY)
+            values = await request.json_object(_MAX_BODY)
         except ValueError as error:
             return json_response({"error": str(error)}, 400)
         status, answer = self._control.perform(request.method, request.path, values)

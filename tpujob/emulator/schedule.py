@@ -23,7 +23,7 @@ from tpujob.emulator.tpu.world import World
 from tpujob.errors import BadSpec
 
 _SHOWN = 5  #: next steps that `view` lists
-_MOST_STEPS = 1000
+_MAX_STEPS = 1000
 _AT = Parameter("at_s", Parameter.KEYWORD_ONLY, annotation=float)
 
 
@@ -96,8 +96,8 @@ def parse(items: Any) -> list[Step]:
     if not isinstance(items, list) or not items:
         raise invalid("a schedule is a list of steps such as {at: 30s, do: preempt}")
     steps = cast(list[Any], items)
-    if len(steps) > _MOST_STEPS:
-        raise invalid(f"a schedule has at most {_MOST_STEPS} steps")
+    if len(steps) > _MAX_STEPS:
+        raise invalid(f"a schedule has at most {_MAX_STEPS} steps")
     return sorted((_step(n, item) for n, item in enumerate(steps, 1)), key=lambda step: step.at)
 
 

@@ -51,7 +51,7 @@ ALONE = 120.0
 #: seconds for the wipe of a slice that is handed on
 WIPING = 60.0
 #: seconds that a started program gets to report before it is started again, which is safe but not free
-PATIENCE = 10.0
+START_TIMEOUT = 10.0
 
 _LONG = "cleaning takes long; continuing in a moment"
 _PREFLIGHTS = POLICIES[Cause.PREFLIGHT].budget
@@ -82,7 +82,7 @@ class Actor:
             return None
         if isinstance(action, StartProgram):
             started = self._live[job.id].started
-            if started is not None and self.clock.now() - started < PATIENCE:
+            if started is not None and self.clock.now() - started < START_TIMEOUT:
                 return None
         return action
 
@@ -208,7 +208,7 @@ class Actor:
                 *self.blobs.list(reports, timeout=LOOK),
                 *self.blobs.list(workdir + "/", timeout=LOOK),
             ):
-                is_kept = blob.path.removeprefix(workdir + "/").startswith(paths.KEPT)
+                is_kept = blob.path.removeprefix(workdir + "/").startswith(paths.LASTING_FOLDERS)
                 if checkpoints or not is_kept:
                     if self.clock.steady() > until:
                         raise Transient(_LONG)

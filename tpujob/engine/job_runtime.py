@@ -42,7 +42,7 @@ class JobRuntime:
     #: what is being retried, in one line, since when, and whether that is an observation or an action
     trouble: str = ""
     trouble_since: float | None = None
-    looking: bool = False
+    while_observing: bool = False
     #: when every host took the start of the newest attempt: first, and last from this process
     launched: float | None = None
     started: float | None = None
@@ -51,33 +51,33 @@ class JobRuntime:
     dead: dict[int, tuple[float, int]] = field(default_factory=dict[int, tuple[float, int]])
     answered: dict[int, float] = field(default_factory=dict[int, float])  #: when hosts last did
     #: hosts that answer over SSH, and whose agents have died
-    abandoned: frozenset[int] = frozenset()
+    agents_died: frozenset[int] = frozenset()
     #: its slice may be handed on: nothing was in the way so far
-    hands_on: bool = True
+    can_hand_over: bool = True
     #: slices that are being deleted, by name
-    leaving: set[str] = field(default_factory=set[str])
+    deleting: set[str] = field(default_factory=set[str])
     #: when each slice was last seen alive; of one whose readiness is not stored yet: not ready
     last_seen: dict[str, float] = field(default_factory=dict[str, float])
     preempted: dict[str, float] = field(default_factory=dict[str, float])  #: when it was first seen
 
-    def meet(self, trouble: str, now: float, *, looking: bool) -> None:
-        """Remember the current trouble and since when; empty: it is over. `looking`: it is a trouble with observing."""
+    def set_trouble(self, trouble: str, now: float, *, while_observing: bool) -> None:
+        """Remember the current trouble and since when; empty: it is over. `while_observing`: of observing."""
         if trouble:
             self.trouble_since = self.trouble_since if self.trouble else now
-            self.trouble, self.looking = trouble, looking
-        elif self.looking is looking:
+            self.trouble, self.while_observing = trouble, while_observing
+        elif self.while_observing is while_observing:
             self.trouble = ""
 
     def turn_to(self, job: Job) -> None:
         """Forget what hosts reported and answered in an earlier attempt."""
         if job.attempt and self.verified.attempt != job.attempt.number:
             self.verified = VerifiedReports(job.attempt.number)
-            self.dead, self.answered, self.abandoned = {}, {}, frozenset()
+            self.dead, self.answered, self.agents_died = {}, {}, frozenset()
             self.launched = self.started = None
-            self.hands_on = True
+            self.can_hand_over = True
 
     def take_over(self, job: Job, now: float) -> None:
-        """The reports could be read: go on from what another process stored, unless this one knows better. After a
+        """The reports could be read: continue from the stored watch unless this process has a newer one. After a
         long pause, ignore this process's own start of that time."""
         if now - self.read_at > WATCH_LASTS:
             self.readable_since = None
@@ -119,15 +119,15 @@ class JobRuntime:
     ) -> None:
         """Remember what could not be observed. A slice seen DELETING counts as such until it is seen otherwise."""
         unseen = [part.error for part in (*slices.values(), reports) if isinstance(part, Unknown)]
-        self.meet(unseen[0] if unseen else "", now, looking=True)
+        self.set_trouble(unseen[0] if unseen else "", now, while_observing=True)
         for name, seen in slices.items():
             if isinstance(seen, Present) and seen.state is SliceState.DELETING:
-                self.leaving.add(name)
+                self.deleting.add(name)
             elif isinstance(seen, Present):
-                self.leaving.discard(name)
+                self.deleting.discard(name)
             if isinstance(seen, Present) and seen.state is SliceState.PREEMPTED:
                 self.preempted.setdefault(name, now)
-        self.leaving &= slices.keys()
+        self.deleting &= slices.keys()
 
     def note_alive(self, job: Job, slices: Mapping[str, SliceSeen], now: float) -> dict[str, float]:
         """Remember which slices were seen alive now; return when they were last seen alive before."""

@@ -32,15 +32,15 @@ REFRESH = 2.0
 #: seconds between sweeps
 SWEEP_EVERY = 300.0
 #: seconds after which a pass starts no more ticks; Cloud Scheduler calls every minute
-PASS = 45.0
+MAX_PASS = 45.0
 #: seconds that a pass waits for the next due job, so that a slice that becomes ready is started in the same pass
-LINGER = 5.0
+PASS_WAIT = 5.0
 #: seconds between ticks of a job that a client follows
 ATTENDED = 1.0
 #: seconds until the tick of a job of which a list shows news: an end, a notice, a slice that is lost
-HEARD = 0.2
+NEWS_DELAY = 0.2
 #: seconds until a job whose tick failed is ticked again: twice as many each time in a row, up to the most
-AGAIN, SELDOM = 4.0, 30.0
+RETRY_FIRST, RETRY_MAX = 4.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +117,12 @@ class Loop:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def make_pass(self, *, sweep: bool = False) -> tuple[int, float | None]:
-        """Tick every job that is due, and again those that ask for it within LINGER seconds; then, if asked, sweep.
+        """Tick every job that is due, and again those that ask for it within PASS_WAIT seconds; then, if asked, sweep.
         For a backend whose own thread does not run. Safe to repeat, beside that thread and from two callers: leases
         decide who acts. Returns the number of ticks, and the seconds until the next is due; None: never.
         """
         began, ticks = self._clock.now(), 0
-        end = began + PASS
+        end = began + MAX_PASS
         self._resync(began)
         while self._clock.now() < end and not self._stopping:
             under_way = self._dispatch(self._clock.now())
@@ -131,7 +131,7 @@ class Loop:
                 with contextlib.suppress(CancelledError):
                     tick.exception()
             nearest = self._nearest()
-            if nearest is None or nearest > LINGER:
+            if nearest is None or nearest > PASS_WAIT:
                 break
             self._clock.sleep(min(nearest, max(0.0, end - self._clock.now())))
         if sweep:
@@ -166,7 +166,7 @@ class Loop:
 
     def _heard(self, job_id: str) -> None:
         """Tick this job within a second, but not during another tick: its hosts or its slice have news."""
-        self.hasten(job_id, self._clock.now() + HEARD)
+        self.hasten(job_id, self._clock.now() + NEWS_DELAY)
 
     def _placed(self, job_id: str) -> None:
         """Tick this job within a second, and again if it is being ticked: a new place is announced once."""
@@ -303,8 +303,8 @@ class Loop:
     def _after_failure(self, job_id: str) -> float:
         """Return the pause after a failed tick: short at first, as a lost reply may have been about the end of a slice;
         then longer each time."""
-        pause = self._pauses.get(job_id, AGAIN)
-        self._pauses[job_id] = min(2 * pause, SELDOM)
+        pause = self._pauses.get(job_id, RETRY_FIRST)
+        self._pauses[job_id] = min(2 * pause, RETRY_MAX)
         return pause
 
 

@@ -10,7 +10,7 @@ from tpujob.domain.events import EventKind
 from tpujob.domain.model import Job
 from tpujob.domain.notifications import rules
 from tpujob.domain.notifications.delivery import message_for
-from tpujob.domain.notifications.model import KEPT, Message, Notification, ReadPosition
+from tpujob.domain.notifications.model import MESSAGE_TTL, Message, Notification, ReadPosition
 from tpujob.domain.notifications.rules import ChannelRule, Thresholds
 from tpujob.domain.observations import Account
 from tpujob.errors import NotFound, StoreError
@@ -23,7 +23,7 @@ STORED_EVERY = 60.0
 #: seconds between reads of shared budgets
 MONEY_EVERY = 60.0
 #: what happened longer ago is not reported: its message might be forgotten already
-OLDEST = KEPT / 2
+OLDEST = MESSAGE_TTL / 2
 #: events that are never reported, and come often
 _IGNORED = frozenset({EventKind.PROGRESSED, EventKind.LOSS_FINITE, EventKind.COPY_ADVANCED})
 

@@ -42,7 +42,7 @@ APART = 0.5
 #: seconds between removals of what is old
 FORGET_EVERY = 3600.0
 #: seconds that a pass may take
-PASS = 20.0
+MAX_PASS = 20.0
 #: seconds that running tries get when the process ends; the next backend repeats one that was cut off
 LAST_TRIES = 3.0
 
@@ -129,7 +129,7 @@ class Sender:
             self._not_before.pop(name, None)
             if tried.due is not None:
                 pause = max(min(PAUSE, tried.due - now), receipt.retry_after)
-                self._not_before[name] = ended + min(pause, delivery.LONGEST)
+                self._not_before[name] = ended + min(pause, delivery.MAX_PAUSE)
         return stored[0] if stored else tried
 
 
@@ -213,7 +213,7 @@ class Notifier:
         """Send what is due, and wait for it, for a limited time. For a backend whose own thread does not run."""
         if not self._setup.channels:
             return
-        end = self._clock.now() + PASS
+        end = self._clock.now() + MAX_PASS
         self._poll_at = 0.0
         while (now := self._clock.now()) < end and not self._stopping:
             begun, again = self.step()

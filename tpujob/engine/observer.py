@@ -106,10 +106,10 @@ class Observer:
             ignored=live.verified.ignored(now),
             silent=silent,
             answered={host: self.clock.now() - when for host, when in live.answered.items()},
-            abandoned=live.abandoned,
+            agents_died=live.agents_died,
             watch=live.watch(now) if waits else None,
             report_every=self.report_every,
-            leaving=frozenset(live.leaving),
+            deleting=frozenset(live.deleting),
             last_seen=last_seen,
             preempted=dict(live.preempted),
             circuits=self.circuits() if job.state in _ASKING else {},
@@ -117,7 +117,7 @@ class Observer:
             funds=NO_FUNDS if job.state.final else self.funds(job),
             place=self.place(job) if job.state is State.QUEUED else None,
             hand_over=self.hand_over(job)
-            if job.state is State.RELEASING and live.hands_on
+            if job.state is State.RELEASING and live.can_hand_over
             else NO_HAND_OVER,
         )
 
@@ -145,7 +145,7 @@ class Observer:
                     slice, timeout=LOOK, job_id=job.id, by_name=True
                 )
         live.note_look(slices, seen.reports, self.clock.now())
-        return replace(seen, slices=slices, listed=frozenset(), leaving=frozenset(live.leaving))
+        return replace(seen, slices=slices, listed=frozenset(), deleting=frozenset(live.deleting))
 
     def _waits(self, job: Job, reports: Sequence[HostReport]) -> bool:
         """Return whether some host has not reported lately."""
@@ -157,7 +157,7 @@ class Observer:
         self, job: Job, reports: Sequence[HostReport] | Unknown, live: JobRuntime
     ) -> dict[int, Silence]:
         """Ask hosts that give no sign of life over SSH, from time to time. Returns those that do not answer there
-        either, and for how long; `live.answered` has the others, `live.abandoned` those whose agents have died."""
+        either, and for how long; `live.answered` has the others, `live.agents_died` those whose agents have died."""
         if isinstance(reports, Unknown) or job.slice is None or job.attempt is None:
             return {}
         now, every = self.clock.now(), self.report_every
@@ -168,7 +168,7 @@ class Observer:
             try:
                 alive = self.hosts.alive(job.slice, timeout=PROBE_TIME)
                 answering, attempt = quiet & alive, job.attempt.number
-                live.abandoned = self.hosts.abandoned(
+                live.agents_died = self.hosts.abandoned(
                     job.slice, answering, job=job.id, attempt=attempt, timeout=PROBE_TIME / 2
                 )
             finally:
@@ -178,7 +178,7 @@ class Observer:
             dead = {host: live.dead.get(host, (now, 0)) for host in quiet - alive}
             live.dead = {host: (since, n + 1) for host, (since, n) in dead.items()}
         since = now - live.probed_at
-        live.abandoned &= {r.host for r in reports if r.phase != Phase.EXITED and r.age > since}
+        live.agents_died &= {r.host for r in reports if r.phase != Phase.EXITED and r.age > since}
         silences = {host: live.dead[host] for host in quiet & set(live.dead)}
         return {host: Silence(now - since, n) for host, (since, n) in silences.items()}
 

@@ -35,7 +35,7 @@ class Swept:
     unclear: list[Owned] = field(default_factory=list[Owned])
     keys: list[str] = field(default_factory=list[str])  #: slices that are gone, whose keys go
     unlisted: dict[str, str] = field(default_factory=dict[str, str])  #: by zone, or `keys`: why
-    live: list[Job] = field(default_factory=list[Job])  #: the jobs that go on, as they were read
+    live: list[Job] = field(default_factory=list[Job])  #: the active jobs, as they were read
 
 
 def zones(store: Store, of_site: Sequence[str] = ()) -> list[str]:

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 REFRESH = 5.0
 #: jobs that are planned a second, at most: a new plan waits until so much time has passed since the last one
 PLANNED = 5000
-#: what people have done to a group in the queue
+#: fields that hold, release and move change
 _STEERED = attrgetter("held_by", "rank", "queued_at")
 #: a job that may request nothing yet
 WAITS = Place(0)
@@ -83,7 +83,7 @@ class Queue:
         self.settings, self._prices = settings, prices
         self.news: Callable[[str], None] = lambda _: None  #: a job may start now, or never
         self._lock = threading.RLock()
-        self._jobs: dict[str, Job] | None = None  #: that go on; None: not yet read
+        self._jobs: dict[str, Job] | None = None  #: active jobs; None: not read yet
         self._entries: dict[str, QueueEntry] = {}
         self._unread = set[str]()  #: jobs whose records could not be read
         self._noted: dict[str, float] = {}  #: when: about to be written, and perhaps it was not

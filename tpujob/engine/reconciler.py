@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 #: seconds that a lease lasts, at least; no remote call made under it may outlive it
 LEASE = 60.0
 #: seconds for which an observation may be acted upon: observing takes some, a process that is held up takes more
-FRESH = 60.0
+MAX_OBSERVATION_AGE = 60.0
 #: decisions in one tick; the next tick goes on from there
 ROUNDS = 12
 #: seconds between two ticks of a job whose data another job copies
@@ -142,8 +142,8 @@ class Reconciler:
         return decision, self._carry_out(job, seen, decision.event, action, began)
 
     def tidy(self, live: Sequence[Job]) -> None:
-        """Remove reports of attempts that are over; from time to time. `live`: the jobs that go on, as they were some
-        minutes ago at most."""
+        """Remove reports of attempts that are over; from time to time. `live`: the active jobs, which may be minutes
+        old."""
         self.observer.report_cache.tidy(live, self._key_of)
 
     def _key_of(self, job_id: str, number: int) -> str | None:
@@ -183,7 +183,7 @@ class Reconciler:
         if lease is None:
             return None
         try:
-            if self.clock.steady() - began > FRESH:  # this process was held up
+            if self.clock.steady() - began > MAX_OBSERVATION_AGE:  # this process was held up
                 return None
             if happened:
                 self._accuse(apply(job, happened), seen)
@@ -194,9 +194,9 @@ class Reconciler:
             if action:
                 self.counters.actions.labels(type(action).__name__, _RESULTS[type(result)]).inc()
             after = follow_up(current, action, result, self.clock.now()) if action else None
-            # what is in the way: an action is tried again, or was refused without effect
+            # the obstacle, while an action is being retried or was refused without effect
             trouble = "" if after or not isinstance(result, NotYet | Denied) else result.error
-            self.live[job.id].meet(trouble, self.clock.now(), looking=False)
+            self.live[job.id].set_trouble(trouble, self.clock.now(), while_observing=False)
             if after:
                 self._commit(current, after, lease)
             whole = isinstance(result, Copied) and result.progress.whole
@@ -217,7 +217,7 @@ class Reconciler:
         live = self.live[job.id]
         if not isinstance(result, Done):
             log.info("job %s: its slice is not handed on: %s", job.id, result)
-            live.hands_on = isinstance(result, NotYet)
+            live.can_hand_over = isinstance(result, NotYet)
             return False
         heirs = self._lease(action.to, LEASE)
         if heirs is None:
@@ -226,7 +226,7 @@ class Reconciler:
             heir = self.store.get(action.to)
             seen, now = self.observer.look(heir), self.clock.now()
             got = receive(heir, job.slice, job.id, seen, now) if job.slice else None
-            live.hands_on = got is not None
+            live.can_hand_over = got is not None
             if got is None:
                 return False
             gave = handed_on(job, heir.id, now)

@@ -17,22 +17,22 @@ from tpujob.ports import Clock, Slices, SliceSurvey
 
 #: seconds for which one list serves, for each call that it takes, so that lists take at most 50 calls a minute; and at
 #: most, however many it takes
-FOR_EACH_CALL, LONGEST = 1.2, 60.0
+FOR_EACH_CALL, MAX_LIST_AGE = 1.2, 60.0
 #: calls that a list takes which has no pages, or fails
 CALLS = 2
 #: seconds for one list, and for each slice on it more: a page of a hundred may take 0.3 s, and there are two lists
 TIMEOUT, FOR_EACH_SLICE = 15.0, 0.006
 #: seconds for which a list may lag behind a request or a deletion
 LAG = 60.0
-#: seconds for which a look by name serves, unless something was asked of the slice since; of one that is not being
-#: deleted for as long as a list does
+#: seconds for which a poll by name serves, unless something was asked of the slice since; a poll of a slice that is not
+#: being deleted serves as long as a list
 NAMED = 2.0
-#: of what lists do not show: seconds between two looks by name, and for how many seconds they may be ahead of that
+#: rate limit of polls by name of slices that lists do not show: one per GAP seconds, in bursts of AHEAD seconds
 GAP, AHEAD = 0.5, 10.0
 #: seconds for which a slice counts among those, after it was last looked for
 MISSED = 60.0
 #: seconds for which a zone is listed after the last look at a slice there
-KEPT = 600.0
+ZONE_TTL = 600.0
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class _Listed:
 
     @property
     def lasts(self) -> float:
-        return min(LONGEST, FOR_EACH_CALL * max(CALLS, self.survey.calls))
+        return min(MAX_LIST_AGE, FOR_EACH_CALL * max(CALLS, self.survey.calls))
 
     def lost_since(self, before: _Listed) -> set[str]:
         """Return the slices that this list shows as lost, and an earlier one did not."""
@@ -112,7 +112,7 @@ class SliceCache:
             if newest and 0 <= age < newest.lasts:
                 return newest
             if self._making:  # else all jobs would ask a cloud that is slow by name
-                return newest if newest and 0 <= age < max(LONGEST, 2 * newest.lasts) else None
+                return newest if newest and 0 <= age < max(MAX_LIST_AGE, 2 * newest.lasts) else None
             self._making = True
         try:
             self._newest = made = self._made(now)
@@ -124,12 +124,12 @@ class SliceCache:
         return made
 
     def _made(self, now: float) -> _Listed:
-        self._zones = {zone: at for zone, at in self._zones.copy().items() if now - at < KEPT}
-        self._asked = {name: at for name, at in self._asked.copy().items() if now - at < KEPT}
+        self._zones = {zone: at for zone, at in self._zones.copy().items() if now - at < ZONE_TTL}
+        self._asked = {name: at for name, at in self._asked.copy().items() if now - at < ZONE_TTL}
         looked = self._looked.copy().items()
-        self._looked = {name: look for name, look in looked if now - look[1] < KEPT}
+        self._looked = {name: look for name, look in looked if now - look[1] < ZONE_TTL}
         named = self._named.copy().items()
-        self._named = {name: look for name, look in named if now - look[0] < LONGEST}
+        self._named = {name: look for name, look in named if now - look[0] < MAX_LIST_AGE}
         self._unshown = {n: at for n, at in self._unshown.copy().items() if now - at < MISSED}
         timeout = TIMEOUT + FOR_EACH_SLICE * len(self._looked)
         return _Listed(now, self._slices.survey(sorted(self._zones), timeout=timeout))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 #: bytes of a Unix socket's path (`sun_path`, without the zero at its end)
-LONGEST = 103 if sys.platform == "darwin" else 107
+MAX_PATH = 103 if sys.platform == "darwin" else 107
 _MADE = "tpujob-"  #: prefix of the name of a folder that `place` has made
 #: types of disks that several machines share: a socket there answers on one machine only
 _SHARED = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "fuse.")
@@ -40,7 +40,7 @@ def place(folder: Path, name: str) -> Path:
     would be too long, other users or machines have access to `folder`, or a process listens there already. Not in
     $XDG_RUNTIME_DIR, which its user's last session deletes. Delete the socket of a killed process."""
     path = folder.absolute() / name
-    fits = len(os.fsencode(path)) <= LONGEST
+    fits = len(os.fsencode(path)) <= MAX_PATH
     if not fits or not _is_private(folder) or _on_shared_disk(folder) or answers(path):
         import tempfile  # commands that only connect do not need it
 

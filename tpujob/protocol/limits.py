@@ -23,11 +23,10 @@ LEFT_BEHIND = 40.0
 #: most seconds between two reports of a host that got a notice and may still be saving
 SAVING = 10.0
 
-MOST_HOSTS = 100_000  #: above the hosts of any slice: a bound for numbers in untrusted text
 #: bytes of a report's body that a backend reads
 MAX_BODY = 32 * 1024 * 1024
 
-LONGEST_LINE = 64 * 1024  #: bytes of a line of log; a longer line is split
+MAX_LINE = 64 * 1024  #: bytes of a line of log; a longer line is split
 LAST_SEGMENT = 99_999  #: the last number of a segment: five digits, so that names sort as numbers
 LOG_EVERY = 300.0  #: most seconds that a line of log waits for its upload
 LOG_PER_REPORT = 5  #: most report intervals that a line of log waits, if less than LOG_EVERY

@@ -1,6 +1,6 @@
 """The messages from a host's agent to a reader who follows a running attempt: one JSON object a line.
 
-`tails` names the hosts whose lines the agent sends: its own host; older agents may also send lines of other hosts.
+`tails` names the hosts whose lines the agent sends: its own host.
 `log` has lines that are not in the bucket yet, in the format of a log segment.
 """
 
@@ -10,8 +10,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, cast
 
 LOG, TAILS = "log", "tails"
 BEAT = 5.0  #: most seconds between two messages
-MOST = 256 * 1024  #: most bytes of lines in a message, unless a single line is longer
-_MOST = 10**11  #: above the number of lines of any log
+MAX_MESSAGE = 256 * 1024  #: most bytes of lines in a message, unless a single line is longer
+_MAX_LINES = 10**11  #: above the number of lines of any log
 
 
 class TailMessage(NamedTuple):
@@ -56,6 +56,6 @@ def read_hosts(message: Mapping[str, Any]) -> Optional[List[int]]:
 
 
 def _parse_count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= _MOST:
+    if type(value) is not int or not 0 <= value <= _MAX_LINES:
         raise ValueError(value)
     return value

@@ -13,7 +13,7 @@ HOST_FOLDER = ".tpujob"
 HOST_CACHE = f"~/{HOST_FOLDER}/cache"
 
 #: the folders of a workdir that outlive the job's record, unless the user has them deleted, too
-KEPT = ("checkpoints/", "outputs/")
+LASTING_FOLDERS = ("checkpoints/", "outputs/")
 #: a folder whose files are in the host's memory
 MEMORY = "/dev/shm"  # noqa: S108, a host works for one job
 

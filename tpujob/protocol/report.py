@@ -3,7 +3,7 @@
 A report is the metadata `report` of the object `paths.report_path`, so that a list call reads it. The metadata `mac`
 signs its text with the key of the attempt (`signing.py`). The body has four lines: the evidence, an `EvidenceDocument`;
 the curves of `agent/upload/progress.py`; the number of the report; the signature of these three. Evidence and curves
-may be empty. Older agents may leave out the last two lines, and the curves of all hosts but host 0.
+may be empty.
 """
 
 from __future__ import annotations

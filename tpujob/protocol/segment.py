@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Dict, Mapping, NamedTuple, Optional
 
 LINE, LINES, AT, OPEN = "line", "lines", "at", "open"
-_MOST = 10**11  #: above the number of lines of any log
+_MAX_LINES = 10**11  #: above the number of lines of any log
 
 
 class SegmentFacts(NamedTuple):
@@ -19,7 +19,7 @@ class SegmentFacts(NamedTuple):
     line: int  #: the number of the first line
     lines: int  #: the number of lines
     at: float  #: the time of the first line, in seconds since the epoch
-    open: bool = False  #: more segments may follow; older agents never write this
+    open: bool = False  #: more segments may follow
 
 
 def to_metadata(facts: SegmentFacts) -> Dict[str, str]:
@@ -33,6 +33,6 @@ def read(metadata: Mapping[str, str]) -> Optional[SegmentFacts]:
         line, lines, at = int(metadata[LINE]), int(metadata[LINES]), float(metadata[AT])
     except (KeyError, ValueError):
         return None
-    if not (1 <= line <= _MOST and 0 <= lines <= _MOST and 0 <= at <= _MOST):
+    if not (1 <= line <= _MAX_LINES and 0 <= lines <= _MAX_LINES and 0 <= at <= _MAX_LINES):
         return None
     return SegmentFacts(line, lines, at, metadata.get(OPEN) == "1")

@@ -18,7 +18,7 @@ from tpujob.ports import Clock, Owned, Reputation, Store
 from tpujob.service.views import leak_view, suspect_view
 
 #: characters of a machine's name; Google Cloud's are hashes of 32
-LONGEST = 128
+MAX_MACHINE_NAME = 128
 
 
 class Admin:
@@ -44,8 +44,8 @@ class Admin:
         return sorted(suspects, key=lambda s: (not s["refused"], -s["score"], s["physical"]))
 
     def pin_host(self, physical: str, verdict: str) -> SuspectView:
-        if not physical.strip() or len(physical) > LONGEST or not physical.isprintable():
-            raise BadRequest(f"{physical[:LONGEST]!r} is not the name of a machine")
+        if not physical.strip() or len(physical) > MAX_MACHINE_NAME or not physical.isprintable():
+            raise BadRequest(f"{physical[:MAX_MACHINE_NAME]!r} is not the name of a machine")
         now = self._clock.now()
         suspect = self._suspect(physical) or Suspect(physical, "", now)
         pinned = replace(suspect, pinned=_word(verdict))

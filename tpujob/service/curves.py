@@ -16,8 +16,8 @@ from tpujob.ports import Blobs, Clock
 from tpujob.protocol import limits, paths
 
 #: seconds for which the curves of an attempt are cached: while it runs, and once it has long ended
-FRESH, SETTLED = 10.0, 600.0
-KEPT = 256  #: cached attempts, of 24 KiB each
+RUNNING_TTL, FINAL_TTL = 10.0, 600.0
+CACHED_ATTEMPTS = 256  #: cached attempts, of 24 KiB each
 
 
 class AttemptCurves(NamedTuple):
@@ -55,7 +55,7 @@ class Curves:
     def __init__(self, blobs: Blobs, clock: Clock, key: Callable[[Sequence[str]], str]) -> None:
         """`key`: see `Hosts.key`."""
         self._blobs, self._clock, self._key = blobs, clock, key
-        self._known: LruDict[tuple[str, int], AttemptCurves] = LruDict(KEPT)
+        self._known: LruDict[tuple[str, int], AttemptCurves] = LruDict(CACHED_ATTEMPTS)
 
     def metrics(self, job: Job, *, attempt: int | None = None) -> MetricsView:
         """Return the curves of that attempt, or of the newest ones. Raises NotFound if the job has no such attempt."""
@@ -104,10 +104,10 @@ class Curves:
         try:
             newest = self._read(job, attempt, cached._replace(error=None, doubted=False), left)
         except (Transient, Refused) as error:
-            self._known[key] = cached._replace(until=now + FRESH, error=error)
+            self._known[key] = cached._replace(until=now + RUNNING_TTL, error=error)
             raise
-        settled = attempt.ended_at is not None and now - attempt.ended_at > SETTLED
-        newest = newest._replace(until=now + (SETTLED if settled else FRESH))
+        settled = attempt.ended_at is not None and now - attempt.ended_at > FINAL_TTL
+        newest = newest._replace(until=now + (FINAL_TTL if settled else RUNNING_TTL))
         self._known[key] = newest
         return newest
 

@@ -19,7 +19,7 @@ from tpujob.ports import Blobs
 #: seconds to read the diff of the code
 ANSWER = 15.0
 #: bytes of the diff that are read; it was cut when it was stored
-MOST = 256 * 1024
+MAX_DIFF = 256 * 1024
 
 
 def spans(job: Job, now: float, done: Progress | None = None) -> list[SpanView]:
@@ -123,7 +123,7 @@ def patch(job: Job, blobs: Blobs) -> PatchView:
     text = ""
     if job.code.diff:
         try:
-            text = blobs.get(job.code.diff, end=MOST, timeout=ANSWER).decode(errors="replace")
+            text = blobs.get(job.code.diff, end=MAX_DIFF, timeout=ANSWER).decode(errors="replace")
         except NotFound:
             raise NotFound(
                 f"the diff of job {job.id} has been removed from the bucket",

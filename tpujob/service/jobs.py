@@ -18,7 +18,7 @@ from tpujob.service.authorization import authorize, find_job, own_key
 from tpujob.service.backend import metrics
 from tpujob.service.money import budgets
 from tpujob.service.parts import Parts
-from tpujob.service.submission import Placed
+from tpujob.service.submission import ResolvedSpec
 
 
 class Jobs:
@@ -90,7 +90,7 @@ class Jobs:
         parts.announce(stored)
         return self._view(stored)
 
-    def _check(self, spec: Mapping[str, Any]) -> tuple[Placed, tuple[Edge, ...]]:
+    def _check(self, spec: Mapping[str, Any]) -> tuple[ResolvedSpec, tuple[Edge, ...]]:
         """Return the spec with its place, and the jobs that it waits for. Raises BadSpec, IllegalInState."""
         parts, caller = self.parts, self._caller
         placed = parts.submission.placed(spec)

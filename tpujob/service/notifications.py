@@ -19,7 +19,7 @@ from tpujob.errors import BadSpec, NotFound
 from tpujob.ports import Clock, Outbox, Secrets
 
 #: messages of one page
-PAGE, MOST = 50, 1000
+PAGE, MAX_PAGE = 50, 1000
 #: what users read who may not see the receiver's answer
 HIDDEN = "not delivered; admins see why"
 #: seconds by which everything is due
@@ -59,7 +59,7 @@ class Notifications:
     ) -> list[DeliveryView]:
         if channel:
             self._channel(channel)
-        messages = self._outbox.messages(channel=channel, limit=max(1, min(limit, MOST)))
+        messages = self._outbox.messages(channel=channel, limit=max(1, min(limit, MAX_PAGE)))
         return [self._view(message, caller) for message in messages]
 
     def test_channel(self, caller: Principal, channel: str) -> DeliveryView:
@@ -82,7 +82,7 @@ class Notifications:
                 )
 
     def _waiting(self) -> list[Message]:
-        return self._outbox.due(self._clock.now() + _EVER, MOST)
+        return self._outbox.due(self._clock.now() + _EVER, MAX_PAGE)
 
     def _view_channel(self, name: str, caller: Principal, waiting: list[Message]) -> ChannelView:
         channel = self._channel(name)

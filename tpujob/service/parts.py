@@ -27,7 +27,7 @@ from tpujob.service.money.cost import Costs
 from tpujob.service.money.estimate import Estimates
 from tpujob.service.notifications import Notifications
 from tpujob.service.runtime_info import RuntimeReader
-from tpujob.service.submission import Offered, OwnSecrets, Submission, types_unknown
+from tpujob.service.submission import OwnSecrets, Submission, TypesInZone, types_unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class ServiceSettings:
 
     site: Site = EVERYWHERE
     #: what the context adds to the bill
-    around: Surroundings = field(default_factory=Surroundings)
+    surroundings: Surroundings = field(default_factory=Surroundings)
     owner: str = "local"  #: what slices are labelled with
-    offered: Offered = types_unknown  #: what a zone lists
+    offered: TypesInZone = types_unknown  #: what a zone lists
     quotas: Quotas | None = None  #: what the project may hold; None: there is none to read
     process: ProcessFacts = field(default_factory=ProcessFacts)
     word: Callable[[], str] = str  #: draws one for the workdir of each new job
@@ -61,7 +61,7 @@ class Parts:
         """`live_logs`: output of running hosts that is not stored yet."""
         ports, circuits, funds = reconciler.ports, reconciler.circuits, reconciler.spending.of
         store, blobs, clock, site = ports.store, ports.blobs, ports.clock, settings.site
-        queue, prices, around = reconciler.queue, site.prices, settings.around
+        queue, prices, around = reconciler.queue, site.prices, settings.surroundings
         self.store, self.blobs, self.clock = store, blobs, clock
         self.spending, self.engine_queue, self._loop = reconciler.spending, queue, loop
         self.admin, self.members, self.notifications = admin, members, notifications

@@ -38,7 +38,7 @@ ANSWER = 15.0
 
 #: returns the types that the cloud lists in a zone, None if it does not answer; raises Refused for a zone that is
 #: closed to the project
-Offered = Callable[[str], frozenset[str] | None]
+TypesInZone = Callable[[str], frozenset[str] | None]
 
 
 def _zones(choices: Sequence[Offer]) -> list[str]:
@@ -50,7 +50,7 @@ def types_unknown(zone: str) -> frozenset[str] | None:  # noqa: ARG001
     return None
 
 
-class Placed(NamedTuple):
+class ResolvedSpec(NamedTuple):
     """A spec with its place: what it gets at a site."""
 
     spec: JobSpec  #: with the site's defaults
@@ -78,7 +78,7 @@ class Submission:
         copies: Copies,
         clock: Clock,
         site: Site,
-        offered: Offered,
+        offered: TypesInZone,
         funds: Callable[[Job], Funds],
         word: Callable[[], str],
     ) -> None:
@@ -88,7 +88,7 @@ class Submission:
         self._word = word
         self._data = DataPlaces(blobs, copies, site)
 
-    def plan(self, placed: Placed) -> PlanView:
+    def plan(self, placed: ResolvedSpec) -> PlanView:
         spec, choices, buckets, doubts = placed
         if not self._site.made_on_demand:
             self._buckets_are_there(buckets, spec)
@@ -168,7 +168,7 @@ class Submission:
             self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
         return path
 
-    def placed(self, spec: Mapping[str, Any]) -> Placed:
+    def placed(self, spec: Mapping[str, Any]) -> ResolvedSpec:
         """Return the spec with its place; asks the cloud for the types of zones that no table has. Raises BadSpec."""
         parsed = settled(parse(spec), self._site)
         if parsed.is_group:
@@ -189,7 +189,7 @@ class Submission:
             bucket = self._site.bucket_in(home)
             assert bucket, f"{home} has no bucket"
             buckets[zone] = bucket
-        return Placed(parsed, choices, buckets, doubts)
+        return ResolvedSpec(parsed, choices, buckets, doubts)
 
     def _types_in(self, zone: str) -> frozenset[str] | None:
         """Return the types that the cloud lists in a zone; None: it does not answer. Raises BadSpec for a closed
@@ -224,7 +224,7 @@ class Submission:
 
     def first_record(
         self,
-        placed: Placed,
+        placed: ResolvedSpec,
         caller: Principal,
         bundles: Sequence[str],
         code: Checkout | None = None,

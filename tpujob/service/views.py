@@ -183,7 +183,7 @@ def job_view(
     )
 
 
-#: stands for the value of each variable of `run.env`: that there is one is all that is given back
+#: shown instead of each value of `run.env`, so that secrets do not leak
 SET = "set"
 #: of a spec: what everybody who sees the job may see; the rest is its owner's
 _PUBLIC = ("name", "tpu", "recovery", "preflight", "hold", "stop_grace", "budget")

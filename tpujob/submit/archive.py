@@ -46,7 +46,7 @@ GENERATED = frozenset(
 IGNORED = NEVER | GENERATED
 
 _POINTER = b"version https://git-lfs.github.com/spec/v1\n"
-MOST_LISTED = 20  #: files in one message
+MAX_LISTED = 20  #: files in one message
 
 _CODE_LIMIT = f"{LIMIT // 1024**2} MiB"
 
@@ -148,8 +148,8 @@ def _keys_error(folder: Path, keys: list[str]) -> BadSpec:
 
 
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(one_line(name, 200) for name in names[:MOST_LISTED])
-    return shown + (f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else "")
+    shown = ", ".join(one_line(name, 200) for name in names[:MAX_LISTED])
+    return shown + (f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else "")
 
 
 def _is_packable(folder: Path, name: str) -> bool:

@@ -35,19 +35,19 @@ def create_app(
     make_pass: endpoints.MakePass | None = None,
     limits: Limits | None = None,
     sessions: Sessions | None = None,
-    itself: BackendStatus | None = None,
+    status: BackendStatus | None = None,
 ) -> FastAPI:
     """Return the backend's app. `jobs` returns the API as the caller that `authenticator` recognised may use it.
 
     `changes`: the store's changes, sent to open pages and to clients that follow all jobs; without them, pages poll.
     `times`: those of the pages' streams. Once `stopping()` is true, every long poll ends within `LOOK_EVERY`.
     `hosts`: the only host names that requests may use. `make_pass` ticks every due job once. `sessions`: those of
-    browsers at a port of this machine. `itself` counts requests and reports whether the backend is alive."""
+    browsers at a port of this machine. `status` counts requests and reports whether the backend is alive."""
 
     def routed(app: FastAPI) -> FastAPI:
         follow = streams.endpoint(changes.now if changes else None, stopping)
         endpoints.add_methods(app, {**streams.OWN, "follow": (follow, schemas.Hint)})
-        endpoints.add_backend(app, version, itself.alive if itself else lambda: True)
+        endpoints.add_backend(app, version, status.alive if status else lambda: True)
         endpoints.add_tick(app, make_pass)
         if sessions:
             browser.add(app, sessions)
@@ -56,18 +56,18 @@ def create_app(
     app = _app(version)
     app.router.route_class = _Undescribed
     app.state.jobs = jobs
-    app.state.channels_file = itself.process.channels_file if itself else ""
+    app.state.channels_file = status.process.channels_file if status else ""
     app.state.events = live = Events(changes, stopping, times) if changes else None
     if live:
         events.add(app, live)
-        if itself:
-            itself.streams = lambda: live.streams
+        if status:
+            status.streams = lambda: live.streams
     app.add_middleware(Limiter, limits=limits)
     app.add_middleware(
         SecurityMiddleware,
         authenticator=authenticator,
         hosts=tuple(hosts),
-        counters=itself.counters if itself else None,
+        counters=status.counters if status else None,
     )
     errors.add_handlers(app, frame.problem)
     app.openapi = cache(lambda: _document(routed(_app(version))))

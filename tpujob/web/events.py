@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 PATH = "/live"
 HEADERS = {"content-type": "text/event-stream; charset=utf-8", "x-accel-buffering": "no"}
 WAIT = 1.0  #: seconds of one wait for the store; then the follower looks whether the process ends
-MOST = 100  #: ids in one event; more changes are sent as `null`: any job may have changed
+MAX_IDS = 100  #: ids in one event; more changes are sent as `null`: any job may have changed
 #: milliseconds, at least and at most, until a browser opens the next stream: not all at once
 RETRY = (200, 2000)
 
@@ -127,7 +127,7 @@ class EventStream(Response):
     def note(self, ids: Collection[str] | None) -> None:
         """Note that these jobs have changed; None: any may have."""
         merged = None if ids is None or self._ids is None else self._ids.union(ids)
-        self._ids = None if merged is None or len(merged) > MOST else merged
+        self._ids = None if merged is None or len(merged) > MAX_IDS else merged
         self._wake.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

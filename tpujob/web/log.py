@@ -11,8 +11,8 @@ from tpujob.domain.text import clean
 from tpujob.lib import log_context
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-LONGEST = 2000  #: characters of a line
-MOST_LINES = 200  #: of a message, or of a traceback
+MAX_LINE = 2000  #: characters of a line
+MAX_LINES = 200  #: of a message, or of a traceback
 LARGEST = 10 * 1024**2  #: bytes of a log file; the one before it is kept beside it
 
 
@@ -35,11 +35,11 @@ class OneLine(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         first, *continuation = (
-            clean(line[:LONGEST]) for line in super().format(record).splitlines()
+            clean(line[:MAX_LINE]) for line in super().format(record).splitlines()
         )
         about = " ".join(f"{name}={clean(value)}" for name, value in _about().items())
         first += f" [{about}]" * bool(about)
-        return "\n".join([first, *(f"    | {line}" for line in continuation[:MOST_LINES])])
+        return "\n".join([first, *(f"    | {line}" for line in continuation[:MAX_LINES])])
 
 
 class Json(logging.Formatter):
@@ -48,12 +48,12 @@ class Json(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        lines = [line[:LONGEST] for line in super().format(record).splitlines()]
+        lines = [line[:MAX_LINE] for line in super().format(record).splitlines()]
         entry: dict[str, str] = {
             "time": at.replace("+00:00", "Z"),
             "severity": record.levelname,
             "logger": record.name,
-            "message": "\n".join(lines[: MOST_LINES + 1]),
+            "message": "\n".join(lines[: MAX_LINES + 1]),
         }
         return json.dumps(entry | _about())
 

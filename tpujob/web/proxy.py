@@ -37,7 +37,7 @@ from tpujob.web.security.connections import Connections, config_of, most_connect
 from tpujob.web.security.middleware import SecurityMiddleware
 from tpujob.wiring import client
 
-MOST = 64  #: requests at once, of which each stream of a tab is one
+MAX_REQUESTS = 64  #: requests at once, of which each stream of a tab is one
 AGAIN_S = 5  #: seconds after which a browser looks again for a backend that is down
 #: headers of a request that are passed on: none reveals the page's address here, or the user
 FORTH = (
@@ -77,7 +77,7 @@ class BackendProxy:
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
-        self._threads = ThreadPoolExecutor(MOST, "page")
+        self._threads = ThreadPoolExecutor(MAX_REQUESTS, "page")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _read_body(receive)

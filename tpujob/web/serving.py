@@ -55,7 +55,7 @@ def serve(
         SocketAuthenticators(listeners),
         changes=parts.changes,
         stopping=lambda: server.should_exit,
-        itself=parts.api.parts.status,
+        status=parts.api.parts.status,
         **options,
     )
     ports = {listener.socket.getsockname()[1] for listener in listeners if listener.loopback}

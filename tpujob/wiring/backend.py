@@ -157,7 +157,7 @@ def _service_settings(
     every = 5.0 if settings.local else EVERY
     return ServiceSettings(
         site=adapters.site,
-        around=adapters.around,
+        surroundings=adapters.surroundings,
         owner=adapters.slices.owner,
         offered=adapters.slices.catalog.types,
         quotas=Quotas(lambda: doctor.quotas(settings), clock, every=every),

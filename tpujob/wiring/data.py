@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: where the local stack makes a bucket that is used before a job has one
 _LOCAL_REGION = "us-central2"
-_PATIENCE = 60.0
+_RETRY_TIMEOUT = 60.0
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def _make(settings: Settings, endpoint: str, bucket: str) -> None:
 
     with closing(GcsBlobs(settings.project, endpoint=endpoint)) as blobs:
         try:
-            blobs.place(f"gs://{bucket}", timeout=_PATIENCE)
+            blobs.place(f"gs://{bucket}", timeout=_RETRY_TIMEOUT)
         except NotFound:
             region = EVERYWHERE.region_of_bucket(f"gs://{bucket}") or _LOCAL_REGION
-            blobs.ensure_bucket(f"gs://{bucket}", region, timeout=_PATIENCE)
+            blobs.ensure_bucket(f"gs://{bucket}", region, timeout=_RETRY_TIMEOUT)

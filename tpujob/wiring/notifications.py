@@ -1,11 +1,10 @@
 """Makes channels with their sinks from the `notifications:` of a context."""
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tpujob.config.notifications import REMOVED, ChannelFile, NotificationSettings
+from tpujob.config.notifications import ChannelFile, NotificationSettings
 from tpujob.domain.access import BACKEND
 from tpujob.domain.notifications.rules import Thresholds
 from tpujob.engine.notification_collector import Channel, NotificationSetup
@@ -14,21 +13,11 @@ from tpujob.errors import NotFound
 if TYPE_CHECKING:
     from tpujob.ports import Clock, Secrets
 
-log = logging.getLogger(__name__)
-
 
 def build_setup(
     settings: NotificationSettings, secrets: "Secrets", clock: "Clock", page: str
 ) -> NotificationSetup:
-    """Return the channels, rules and thresholds. `page`: the address of the status page, unless the context sets it.
-    Logs a warning for removed keys."""
-    for name, channel in settings.channels.items():
-        if ignored := [key for key in REMOVED if getattr(channel, key) is not None]:
-            log.warning(
-                "notifications: channel %s: %s: no longer supported, ignored",
-                name,
-                ", ".join(ignored),
-            )
+    """Return the channels, rules and thresholds. `page`: the address of the status page, unless the context sets it."""
     channels = {
         name: _build_channel(channel, settings, secrets, clock, settings.page or page)
         for name, channel in settings.channels.items()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FIRST_PAUSE = 0.2  #: seconds between the first two tries; each further pause is twice as long
-PATIENCE = 30.0  #: seconds until the last try begins; one try may itself take long
+RETRY_TIMEOUT = 30.0  #: seconds until the last try begins; one try may itself take long
 
 
 class RetryingClient:
@@ -34,7 +34,7 @@ class RetryingClient:
 
     def ask(self, request: Callable[[JobsApi], T]) -> T:
         """Return the backend's answer. Raises BackendGone or Transient when no backend answers in time."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + RETRY_TIMEOUT
         pause = FIRST_PAUSE
         while True:
             try:

@@ -34,7 +34,7 @@ def login(
     ask: Callable[[str], str],
 ) -> str:
     """Sign in for the context and return the user's address. `open_browser` says whether a browser was opened. If not,
-    or if it is None, this shows the address and asks for the one where a browser elsewhere ends. Raises Unauthorized,
+    or if it is None, this shows the address and asks for the redirect URL. Raises Unauthorized,
     BadRequest, Transient."""
     place = _place(settings, _deployed(settings))
     configured = place.context.sign_in

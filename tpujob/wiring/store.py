@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 #: name of the object in each bucket with the identity of the store
 OBJECT = "store-id"
 #: content of that object, identity and signature, and the bytes that are read
-_COPY, _MOST = re.compile(r"([0-9a-f]{16}) ([0-9a-f]{64})\n"), 100
+_COPY, _MAX_COPY = re.compile(r"([0-9a-f]{16}) ([0-9a-f]{64})\n"), 100
 #: stands for the identity of a store that was lost before identities were recorded
 NOT_KNOWN = "unknown"
 TIMEOUT = 15.0
@@ -100,7 +100,7 @@ def _identity_of(folder: str, blobs: Blobs, secret: str, *, has_had_jobs: bool) 
     only a copy signed by a backend counts; any other is ignored."""
     path = f"{folder}/{OBJECT}"
     with contextlib.suppress(NotFound):
-        text = blobs.get(path, end=_MOST, timeout=TIMEOUT).decode(errors="replace")
+        text = blobs.get(path, end=_MAX_COPY, timeout=TIMEOUT).decode(errors="replace")
         copy = _COPY.fullmatch(text)
         if copy and signing.verify(secret, copy[2], OBJECT, folder, copy[1]):
             return copy[1]

@@ -49,7 +49,7 @@ class Adapters:
     hosts: SshHosts
     site: Site
     project: str
-    around: Surroundings  #: cost of the backend's services beside slices
+    surroundings: Surroundings  #: cost of the backend's services beside slices
     notifications: NotificationSettings
     queue: QueueSettings
     budgets: tuple[SharedBudget, ...] = ()
@@ -110,7 +110,7 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> Adapters:
         SshHosts(settings.keys, port=farm["ssh_port"], guests=slices.guest_attributes),
         EVERYWHERE,
         settings.project,
-        around=Surroundings(emulated=True),
+        surroundings=Surroundings(emulated=True),
         notifications=of_local_stack(settings),
         queue=queue.of_local_stack(settings),
     )
@@ -146,7 +146,7 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
         ),
         context.site(current, owner, prices.in_force(settings, current, datetime.now(UTC).date())),
         current.project,
-        around=_around(settings, current),
+        surroundings=_around(settings, current),
         notifications=current.notifications,
         queue=queue_settings(current.queue),
         budgets=context.budgets(current),

@@ -1,5 +1,5 @@
 """Compiles one training step for one described slice and writes a finding: `python -m workloads.check.child
-ORDER FINDING PARENT PATIENCE`: two files of JSON, the pid of the waiting process, and a limit of CPU seconds.
+ORDER FINDING PARENT CPU_TIMEOUT`: two files of JSON, the pid of the waiting process, and a limit of CPU seconds.
 
 A separate process, because the compiler may die, ends the process on an unknown flag, and locks the whole machine.
 `children.py` sets up the environment.

@@ -17,7 +17,7 @@ from workloads.check.topologies import target
 
 #: CPU seconds after which a compilation is given up: 8B parameters take some 100. Time in which a busy machine does not
 #: run the compiler does not count.
-PATIENCE = 1200
+CPU_TIMEOUT = 1200
 #: seconds in which a compilation takes less than one CPU second, after which it is given up: it waits for something
 IDLE = 300.0
 #: seconds between two lines of progress
@@ -45,7 +45,7 @@ def environment(own: Mapping[str, str], *, has_tpu: bool) -> dict[str, str]:
 
 
 def check(
-    order: Order, patience: int = PATIENCE, every: float = PROGRESS_EVERY, idle: float = IDLE
+    order: Order, patience: int = CPU_TIMEOUT, every: float = PROGRESS_EVERY, idle: float = IDLE
 ) -> Finding:
     """Compile in a child, for at most `patience` CPU seconds, and until it uses none for `idle` seconds. Prints a line
     of progress every `every` seconds. A failure of the compiler becomes a finding, not an exception."""

@@ -28,7 +28,7 @@ from workloads.frame.config import ConfigError
 
 _FORMAT = ("tpujob.pack", 1)
 #: A fifth of the set is for the test, but no more rows than these: all hosts hold all of them.
-_MOST_TESTED = 2048
+_MAX_TESTED = 2048
 _FEWEST = 5
 
 
@@ -80,7 +80,7 @@ class PackedSet:
             raise ConfigError(
                 f"data={self.place}: {len(self)} records are too few, of {_FEWEST} one is for the test"
             )
-        return split(len(self), min(len(self) // _FEWEST, _MOST_TESTED))
+        return split(len(self), min(len(self) // _FEWEST, _MAX_TESTED))
 
 
 def open_set(folder: str) -> PackedSet:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from tests.bench.scale.rig import ENOUGH, PATIENCE, ZONES, Rig, running, used
-from tpujob.engine.slice_cache import LAG, LONGEST
+from tpujob.engine.slice_cache import LAG, MAX_LIST_AGE
 
 REPORT_EVERY = 60.0  #: seconds, as in the cloud
 WINDOW = 120.0  #: seconds of nothing but ticks
@@ -61,7 +61,7 @@ def _ramp(rig: Rig, jobs: int) -> tuple[float, int]:
 def _steady(rig: Rig, jobs: int) -> tuple[float, float]:
     """Return cores, and MiB of memory. Slices that were requested just before are looked at by name until a list that
     is begun a minute later shows them: that is no steady state."""
-    time.sleep(LAG + LONGEST)
+    time.sleep(LAG + MAX_LIST_AGE)
     before, cloud, calls = used(rig.backend), used(rig.cloud), rig.calls()
     written, began = rig.class_a(), time.monotonic()
     time.sleep(WINDOW if jobs > 500 else WINDOW / 2)

@@ -78,7 +78,9 @@ class Host:
             case ["exec", "sh", "-c", _, "sh", paths.HOST_FOLDER, name, _, _, _, _]:
                 self.plans = {name: check_plan(json.loads(stdin))}
                 return 0, ""
-            case ["exec", "sh", "-c", _, "sh", agent, _, "start", path, "--told"] if _is(agent):
+            case ["exec", "sh", "-c", _, "sh", agent, _, "start", path, "--secrets-on-stdin"] if (
+                _is(agent)
+            ):
                 return _json(self._start(self.plans[path.rpartition("/")[2]], stdin, now))
             case ["exec", "sh", "-c", _, "sh", agent, _, "stop", "--grace", _, *ask] if _is(agent):
                 stopped = self._stop()

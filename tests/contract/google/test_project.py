@@ -161,7 +161,7 @@ def test_policies_of_the_organization_are_read(google: GoogleServer, look: Any) 
 def test_a_service_that_does_not_answer_is_given_up(
     google: GoogleServer, look: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rest, "PATIENCE", 1)
+    monkeypatch.setattr(rest, "CALL_TIMEOUT", 1)
     google.silent = {g.SERVICES, g.IN_REGION}
     seen = look()
     assert seen.services == NotSeen("serviceusage.googleapis.com did not answer within 1 s")

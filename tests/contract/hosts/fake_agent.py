@@ -28,7 +28,7 @@ def running() -> dict:
 
 
 def start(plan: dict) -> dict:
-    if "--told" in sys.argv:
+    if "--secrets-on-stdin" in sys.argv:
         (FOLDER / "told").write_text(sys.stdin.read())
     with (FOLDER / "calls").open("a") as calls:
         calls.write("start\n")

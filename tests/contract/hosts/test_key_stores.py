@@ -161,13 +161,11 @@ def test_keys_of_reports_come_from_one_secret_that_no_sweep_takes(opened: Open):
 # Files ---------------------------------------------------------------------------------------------------------------
 
 
-def test_pins_are_for_their_owner_only_and_half_a_line_of_an_old_version_is_none(tmp_path: Path):
+def test_pins_are_for_their_owner_only(tmp_path: Path):
     store = FileKeys(tmp_path / "keys")
     store.pin(SLICE, {"h1": A})
     file = tmp_path / "keys" / SLICE / "known_hosts"
     assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent)] == [0o600, 0o700]
-    with file.open("a") as appended:
-        appended.write(f"h2 {B.type} {B.key[:2]}")
     assert store.pinned(SLICE) == {"h1": A}
     store.pin(SLICE, {"h2": B})
     assert FileKeys(tmp_path / "keys").pinned(SLICE) == {"h1": A, "h2": B}

@@ -15,7 +15,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from tests.contract.slices.tpu_slices import SLICE, ask, look
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, Throttle
-from tpujob.adapters.cloud_tpu.calls import CREATE_PATIENCE, LONGEST_PAUSE
+from tpujob.adapters.cloud_tpu.calls import CREATE_PATIENCE, MAX_PAUSE
 from tpujob.domain.observations import Unknown
 from tpujob.emulator import inject
 from tpujob.errors import Refused, Transient
@@ -218,7 +218,7 @@ def test_after_a_bounded_pause_calls_come_one_by_one() -> None:
     throttle.take(100)
     assert clock.slept == [pytest.approx(10), pytest.approx(60 / 54)]
     throttle.pause(1e9)
-    throttle.take(LONGEST_PAUSE + 1)
+    throttle.take(MAX_PAUSE + 1)
 
 
 # Requests for slices -------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from tests.contract.slices.tpu_slices import SLICE, ask, fail, wait_for
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud
 from tpujob.adapters.cloud_tpu import Api, Catalog, CloudTpuSlices
-from tpujob.adapters.cloud_tpu.catalog import FRESH
+from tpujob.adapters.cloud_tpu.catalog import LIST_TTL
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.observations import SliceState
 from tpujob.emulator import inject
@@ -41,7 +41,7 @@ def test_a_zone_has_what_the_api_lists_on_all_pages(rig: Rig) -> None:
 def test_a_list_is_kept_for_an_hour_and_the_old_one_when_the_cloud_is_away(rig: Rig) -> None:
     first = rig.catalog.types(ZONE)
     fail(rig.cloud, "ListAcceleratorTypes", "UNAVAILABLE")
-    rig.time += FRESH - 1
+    rig.time += LIST_TTL - 1
     assert rig.catalog.types(ZONE) is first
     assert rig.cloud.world.faults.calls, "no request was sent"
     rig.time += 2

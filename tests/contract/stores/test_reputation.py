@@ -8,7 +8,7 @@ import pytest
 from tests.contract.stores.place import Place
 from tests.support.records import accusation
 from tests.support.stores import a_job, an_event
-from tpujob.domain.failures.host_reputation import HALF_LIFE, KEPT
+from tpujob.domain.failures.host_reputation import HALF_LIFE, MAX_ACCUSATIONS
 from tpujob.domain.model import Standing, Suspect
 from tpujob.ports import Reputation, Store
 
@@ -82,9 +82,9 @@ def test_an_accusation_of_nobody_is_made_once_too(reputation: Reputation) -> Non
 
 
 def test_only_the_newest_accusations_are_kept(reputation: Reputation) -> None:
-    for n in range(KEPT + 3):
+    for n in range(MAX_ACCUSATIONS + 3):
         accuse(reputation, "h1", op=str(n))
-    assert held(reputation) == {"h1": [str(n) for n in range(3, KEPT + 3)]}
+    assert held(reputation) == {"h1": [str(n) for n in range(3, MAX_ACCUSATIONS + 3)]}
 
 
 def test_a_record_of_a_suspect_is_written_over(reputation: Reputation) -> None:

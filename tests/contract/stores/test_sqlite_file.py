@@ -1,6 +1,5 @@
 """Dangers of the SQLite store alone: its file, the folder around it, and the disk below."""
 
-import json
 import os
 import sqlite3
 import subprocess
@@ -13,12 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.records import a_slice, accusation
 from tests.support.stores import a_job, an_event
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite.file import SqliteFile
-from tpujob.adapters.sqlite.tables import SCRIPTS
-from tpujob.domain.codec import to_text
 from tpujob.errors import StoreError
 
 
@@ -80,76 +76,29 @@ def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
         SqliteStore(path)
 
 
-def test_the_tables_of_a_newer_version_are_left_alone(tmp_path: Path) -> None:
-    SqliteStore(tmp_path / "jobs.db").close()
-    edit(tmp_path / "jobs.db", "PRAGMA user_version = 1000")
-    with pytest.raises(StoreError, match="a newer tpujob") as raised:
-        SqliteStore(tmp_path / "jobs.db")
-    assert "upgrade" in raised.value.hint
-
-
-OLDER = [*range(1, len(SCRIPTS))]
-
-
-@pytest.mark.parametrize("version", OLDER)
-def test_a_file_of_an_older_version_opens_with_everything(tmp_path: Path, version: int) -> None:
-    """Open the tables and jobs of an older tpujob; its zones are in records and events, later in a table."""
+def test_tables_of_another_version_are_refused_by_name_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
-    old = SqliteFile(path, SCRIPTS[:version])
-    with old.writing() as db:
-        for number, zone in ((1, "us-east5-b"), (2, "us-west4-a"), (3, "")):
-            slices = (a_slice(zone=zone),) if zone else ()
-            job = a_job(id=f"{number:06d}", slices=slices)
-            text = to_text(job) if number != 2 else "{"
-            row = (number, job.id, job.user, job.name, True, 0.0, 1, text)
-            db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-            request = {"kind": "slice_requested", "data": {"zone": zone or None}}
-            event = (job.id, 1, json.dumps(request))
-            db.execute("INSERT INTO events (job_id, seq, document) VALUES (?, ?, ?)", event)
-        db.execute("INSERT INTO events (job_id, seq, document) VALUES ('000003', 2, 'not JSON')")
-        db.execute("INSERT INTO changes VALUES ('000001', 3)")
-        if version > 1:  # which kept the zones by itself
-            db.execute("INSERT INTO zones VALUES ('us-east5-b'), ('us-west4-a')")
-    old.close()
-    with ThreadPoolExecutor(4) as pool:
-        stores = list(pool.map(lambda _: SqliteStore(path), range(4)))
-    for store in stores:
-        assert [job.id for job in store.list()] == ["000003", "000001"]
-        assert [job_id for job_id, _ in store.damaged()] == ["000002"]
-        assert store.zones() == ["us-east5-b", "us-west4-a"], "of the damaged one by its events"
-        assert store.reputation.suspects() == []
-    stores[0].reputation.accuse(["h1"], accusation())
-    assert [s.physical for s in SqliteStore(path).reputation.suspects()] == ["h1"]
-    assert stores[0].create(a_job(), an_event()).id == "000004"
-
-
-def test_an_upgrade_of_jobs_that_could_not_be_read_changes_nothing(tmp_path: Path) -> None:
-    """Neither version would show the jobs afterwards. A damaged record is none of another version."""
-    path = tmp_path / "jobs.db"
-    store = SqliteStore(path)
-    for _ in range(2):
-        store.create(a_job(), an_event())
-    store.close()
-    for change in ("RENAME COLUMN ttl TO until", "DROP COLUMN taken", "DROP COLUMN boot"):
-        edit(path, f"ALTER TABLE leases {change}")
-    edit(path, f"PRAGMA user_version = {len(SCRIPTS) - 1}")
-    edit(path, "UPDATE jobs SET document = '{' WHERE number = 1")
-    other = "UPDATE jobs SET document = json_set(document, '$.schema_version', ?) WHERE number = 2"
-    edit(path, other, 99)
+    SqliteStore(path).close()
+    edit(path, "PRAGMA user_version = 7")
     before = path.read_bytes()
-    with pytest.raises(StoreError, match="job 000002 was written by a newer tpujob") as raised:
+    with pytest.raises(
+        StoreError, match="have version 7, and this tpujob reads version 1"
+    ) as raised:
         SqliteStore(path)
-    assert "until its jobs have ended" in raised.value.hint
+    assert "use the tpujob that wrote it" in raised.value.hint
     assert path.read_bytes() == before
-    edit(path, other, 9)
-    assert [job.id for job in SqliteStore(path).list()] == ["000002"]
 
 
-def test_an_upgrade_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+def test_several_processes_may_create_the_file_at_once(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        stores = list(pool.map(lambda _: SqliteStore(tmp_path / "jobs.db"), range(4)))
+    assert len({store.identity() for store in stores}) == 1
+
+
+def test_tables_that_cannot_be_created_leave_the_file_empty(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
-    SqliteFile(path, SCRIPTS[:1]).close()
     with pytest.raises(StoreError):
-        SqliteFile(path, (*SCRIPTS, "CREATE TABLE half (a); CREATE TABLE half (a)"))
+        SqliteFile(path, "CREATE TABLE half (a); CREATE TABLE half (a)", 1)
     assert SqliteStore(path).list() == []
 
 
@@ -215,7 +164,7 @@ def test_a_document_is_read_again_only_when_its_version_is_new(tmp_path: Path) -
 
 
 def test_a_lease_costs_no_sync_of_the_disk_and_what_is_written_later_does(tmp_path: Path) -> None:
-    file = SqliteFile(tmp_path / "x.db", ["CREATE TABLE things (name TEXT)"])
+    file = SqliteFile(tmp_path / "x.db", "CREATE TABLE things (name TEXT)", 1)
     with file.writing(durable=False) as db:
         assert db.execute(SYNCHRONOUS).fetchone() == (1,), "1 is NORMAL"
     with pytest.raises(StoreError), file.writing(durable=False):

@@ -191,7 +191,7 @@ def test_the_command_line_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch) 
         assert client.sweep()["deleted"] == []
         assert waited == [3]
         busy.set()
-        monkeypatch.setattr(transport, "PATIENCE", 2)
+        monkeypatch.setattr(transport, "BUSY_TIMEOUT", 2)
         with pytest.raises(Busy, match="too much"):
             client.sweep()
         assert waited == [3]

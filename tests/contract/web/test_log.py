@@ -35,7 +35,7 @@ def test_no_text_from_outside_begins_a_line(text: str) -> None:
 
 
 def test_a_long_message_is_cut() -> None:
-    assert len(OneLine("%(message)s").format(record("%s", "a" * 100_000))) == log.LONGEST
+    assert len(OneLine("%(message)s").format(record("%s", "a" * 100_000))) == log.MAX_LINE
 
 
 def test_a_refused_request_is_told_in_quotes(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,7 +21,13 @@ from tests.support.http import ask
 from tests.support.scripted import ScriptedJobs, job_view, listening, scripted_app
 from tpujob.errors import Forbidden, Unauthorized
 from tpujob.lib import unix_sockets
-from tpujob.web.security.browser import CODE_S, MOST, SESSION_S, BrowserAuthenticator, Sessions
+from tpujob.web.security.browser import (
+    CODE_S,
+    MAX_SESSIONS,
+    SESSION_S,
+    BrowserAuthenticator,
+    Sessions,
+)
 from tpujob.web.security.connections import PEER, Connections
 
 HTML = {"Accept": "text/html"}
@@ -149,11 +155,11 @@ def test_a_session_ends_twelve_hours_after_its_last_use_and_with_the_process(sil
 def test_the_number_of_sessions_and_of_codes_is_bounded() -> None:
     sessions = Sessions()
     first_code = sessions.code()
-    for _ in range(MOST):
+    for _ in range(MAX_SESSIONS):
         sessions.code()
     with pytest.raises(Unauthorized, match="used already, or is older"):
         sessions.enter(first_code)
-    first, second, *_ = [sessions.enter(sessions.code()) for _ in range(MOST)]
+    first, second, *_ = [sessions.enter(sessions.code()) for _ in range(MAX_SESSIONS)]
     assert sessions.holds(first)
     sessions.enter(sessions.code())
     assert sessions.holds(first), "it was used just now"

@@ -150,7 +150,7 @@ def test_every_error_comes_back_as_it_was(
     error: errors.TpujobError,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tpujob.adapters.http.transport.PATIENCE", 0)
+    monkeypatch.setattr("tpujob.adapters.http.transport.BUSY_TIMEOUT", 0)
     api.raises = error
     with pytest.raises(errors.TpujobError) as caught:
         remote.get("42")

@@ -25,7 +25,7 @@ from tpujob.errors import Forbidden, TpujobError
 from tpujob.service import authorization
 from tpujob.web.security.middleware import SecurityMiddleware
 from tpujob.web.security.sign_in import GCLOUD, SignInAuthenticator, SignInPolicy
-from tpujob.web.security.tokens import LONGEST, PAUSE, SKEW, Keys
+from tpujob.web.security.tokens import MAX_KEY_AGE, PAUSE, SKEW, Keys
 
 HOST = "tpujob-123456789.europe-west4.run.app"
 URL = f"https://{HOST}"
@@ -487,7 +487,7 @@ def test_keys_are_fetched_once_for_as_long_as_their_issuer_says() -> None:
 
 
 def test_an_issuer_that_says_nothing_or_too_much_is_asked_again_in_time() -> None:
-    for max_age, until in ((0, 300.0), (10, 300.0), (10**8, LONGEST)):
+    for max_age, until in ((0, 300.0), (10, 300.0), (10**8, MAX_KEY_AGE)):
         turned = Turned(max_age=max_age)
         for at, fetches in ((0.0, 1), (until - 1, 1), (until, 2)):
             assert turned.knows(turned.issuer.google_kid, at)
@@ -514,9 +514,9 @@ def test_while_the_issuer_is_down_known_keys_work_for_a_day_and_unknown_ones_do_
     assert turned.knows(kid, 5000.0)
     assert not turned.knows("unknown")
     assert len(issuer.fetches) == 2
-    assert not turned.knows(kid, LONGEST), "it was not confirmed for too long"
+    assert not turned.knows(kid, MAX_KEY_AGE), "it was not confirmed for too long"
     issuer.down = False
-    assert turned.knows(kid, LONGEST + PAUSE)
+    assert turned.knows(kid, MAX_KEY_AGE + PAUSE)
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"a": "no key"}', b'{"a": 1}', b"\xff"])

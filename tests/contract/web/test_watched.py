@@ -34,7 +34,7 @@ def jobs(stage: Stage) -> Jobs:
 @pytest.fixture
 def url(jobs: Jobs) -> Iterator[str]:
     app = create_app(
-        jobs.acting_for, TokenDoor("t", ADA), itself=jobs.parts.status, changes=jobs.parts.changes, limits=LIMITLESS
+        jobs.acting_for, TokenDoor("t", ADA), status=jobs.parts.status, changes=jobs.parts.changes, limits=LIMITLESS
     )  # fmt: skip
     with listening(app) as url:
         yield url
@@ -69,7 +69,7 @@ def test_a_probe_is_answered_while_every_thread_waits_and_however_often_it_asks(
 
     jobs.backend_metrics = wait
     limits = Limits(reads=Rate(0.001, THREADS), at_once=THREADS)
-    app = create_app(lambda _: jobs, TokenDoor("t", ADA), itself=jobs.parts.status, limits=limits)
+    app = create_app(lambda _: jobs, TokenDoor("t", ADA), status=jobs.parts.status, limits=limits)
     with listening(app) as url, ThreadPoolExecutor(THREADS) as pool:
         busy = [pool.submit(ask, url, "GET", "/metrics", TOKEN, None, 30) for _ in range(THREADS)]
         all_wait.wait(30)

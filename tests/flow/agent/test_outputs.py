@@ -538,12 +538,12 @@ def test_a_list_of_another_host_or_key_is_none(rig: Rig, tmp_path: Path, other: 
     rig.again(tmp_path / "next", **other)
 
 
-def test_outputs_of_an_earlier_version_fail_the_attempt_with_a_way_out(host: Host) -> None:
+def test_outputs_without_a_list_fail_the_attempt_with_a_way_out(host: Host) -> None:
     """A silent start without them would overwrite them."""
     host.bucket.put(f"{KEPT}/ckpt/3", b"weights of 3")
     report = host.run(["python3", "-c", TRAINER], outputs=["ckpt"])
     assert (report["cause"], report["exit_code"]) == ("PERMISSION", None)
-    assert f"names 1 object below gs://shed/{KEPT}/: an earlier version" in report["error"]
+    assert f"names 1 object below gs://shed/{KEPT}/: the list was removed" in report["error"]
     assert "docs/data.md" in report["error"]
     assert names(host) == {"ckpt/3": b"weights of 3"}
 

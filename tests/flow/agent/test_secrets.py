@@ -158,5 +158,5 @@ def test_only_the_program_has_them_while_it_runs(host: Host) -> None:
     "text", ["", "[1]", '{"key": "", "cache_key": "", "secrets": {"A": 1}}', '{"key": ""}', "{"]
 )
 def test_secrets_that_did_not_arrive_start_nothing(host: Host, text: str) -> None:
-    answer = host.agent("start", host.plan("true"), "--told", input=text)
+    answer = host.agent("start", host.plan("true"), "--secrets-on-stdin", input=text)
     assert (answer["ok"], answer["error"]) == (False, "the keys and secrets did not arrive")

@@ -223,7 +223,9 @@ def test_the_rest_of_a_log_is_shipped_first(emulated: Host) -> None:
 
 def test_from_the_wipe_on_only_the_next_job_is_started(emulated: Host) -> None:
     assert wiped(emulated, "--key", KEY)["ok"]
-    stale = emulated.agent("start", emulated.plan("echo no"), "--told", input=told_json())
+    stale = emulated.agent(
+        "start", emulated.plan("echo no"), "--secrets-on-stdin", input=told_json()
+    )
     assert "does not have this slice any more" in stale["error"]
     assert emulated.agent("wipe", "--epoch", 0)["ok"], "it may be repeated"
     patient(emulated, epoch=1)

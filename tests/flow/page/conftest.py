@@ -74,7 +74,7 @@ class Site:
             changes=self.changes,
             stopping=stopping.is_set,
             times=self.times,
-            itself=self.jobs.parts.status,
+            status=self.jobs.parts.status,
         )
         app.state.now = stage.clock.now
         self.events: Events = app.state.events

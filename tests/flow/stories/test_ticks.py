@@ -10,7 +10,7 @@ from tests.support.stage import Stage
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.decide.condemned import STOP_PATIENCE
 from tpujob.domain.model import Cause, Slice, State
-from tpujob.engine.actor import MARGIN, PATIENCE
+from tpujob.engine.actor import MARGIN, START_TIMEOUT
 from tpujob.engine.reconciler import LEASE
 from tpujob.errors import HostKeyChanged
 from tpujob.ports import Lease
@@ -60,8 +60,8 @@ def test_a_slow_report_restarts_no_program(stage: Stage, monkeypatch: pytest.Mon
     job_id = stage.create()
     stage.until(job_id, lambda j: len(started) == 3)
     first, second, third = started
-    assert PATIENCE <= second - first <= 2 * PATIENCE
-    assert PATIENCE <= third - second <= 2 * PATIENCE
+    assert START_TIMEOUT <= second - first <= 2 * START_TIMEOUT
+    assert START_TIMEOUT <= third - second <= 2 * START_TIMEOUT
     assert stage.hosts.starts == [(1, 0), (1, 1)], "and starting it again changes nothing"
     launched = stage.reconciler.live[job_id].launched
     assert launched is not None
@@ -78,7 +78,7 @@ def test_the_next_attempt_is_started_at_once(stage: Stage) -> None:
     stage.reconciler.tick(job_id)
     stage.api.resume(job_id)
     stage.reconciler.tick(job_id)
-    assert stage.clock.now() - begun < PATIENCE, "the first was started a moment ago"
+    assert stage.clock.now() - begun < START_TIMEOUT, "the first was started a moment ago"
     assert stage.hosts.starts == [(1, 0), (1, 1), (2, 0), (2, 1)]
 
 

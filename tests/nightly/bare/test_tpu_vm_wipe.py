@@ -107,7 +107,7 @@ for kind in shm msg sem; do tail -n +2 /proc/sysvipc/$kind | sed "s/^/memory $ki
 ORDINARY = r"""
 set -e
 agent() { python3 ~/.tpujob/agent-* "$@"; }
-agent start /var/given/plan-1.json --told < /var/given/told.json
+agent start /var/given/plan-1.json --secrets-on-stdin < /var/given/told.json
 until agent status | grep '"phase": "exited"'; do sleep 0.1; done
 agent stop --grace 1
 mkdir -p ~/.ssh ~/.cache/huggingface ~/.config/gcloud ~/.local/bin ~/.ssh/more /tmp/snapshots /tmp/.X11-unix

@@ -18,7 +18,7 @@ from tests.support.simulation.programs import Run
 from tests.support.simulation.queue_checks import QueueChecks
 from tests.support.simulation.sim import Broken
 from tpujob.domain import invariants
-from tpujob.domain.failures.retry import LONGEST
+from tpujob.domain.failures.retry import MAX_DELAY
 from tpujob.domain.model import DesiredState, Job, State
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Bounds:
             self.broken("L3", job.id, f"no backend looked at it for {UNATTENDED:.0f} s")
         right = [b.process.name for b in self.play.backends if abs(b.process.skew) < SETTLED]
         until = max((self.queue.retried_at(name, job.id) for name in right), default=0.0)
-        if self._age("L4", job.id, until > now + LONGEST, UNATTENDED):
+        if self._age("L4", job.id, until > now + MAX_DELAY, UNATTENDED):
             self.broken("L4", job.id, f"its next request is put off by {until - now:.0f} s")
         kind, limit = self._trouble(job, now)
         if kind != self._named.get(job.id):

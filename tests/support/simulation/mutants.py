@@ -389,4 +389,4 @@ def lists_are_acted_upon() -> Patch:
 
 @bug("two slices are paid from one budget", "I14")
 def a_list_serves_for_ever() -> Patch:
-    return mock.patch.multiple(slice_cache, FOR_EACH_CALL=1e9, LONGEST=1e9)
+    return mock.patch.multiple(slice_cache, FOR_EACH_CALL=1e9, MAX_LIST_AGE=1e9)

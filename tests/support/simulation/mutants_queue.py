@@ -45,7 +45,7 @@ BUGS["what_others_change_is_not_read"] = value_bug(
     "others wait, under two backends", "Q1", SimStore, "changes", lambda self, after: (after, [])
 )
 BUGS["nothing_is_kept_for_a_big_one"] = value_bug(
-    "small ones pass a big one", "Q2", plans, "PATIENCE", 1e9
+    "small ones pass a big one", "Q2", plans, "OVERTAKE_S", 1e9
 )
 BUGS["all_of_a_sweep_at_once"] = value_bug(
     "a sweep, two at once", "Q8", Queue, "group", always(None)

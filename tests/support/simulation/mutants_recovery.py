@@ -101,7 +101,7 @@ BUGS["what_was_overwritten_disturbs_for_ever"] = value_bug(
 def condemned_slices_pile_up() -> Patch:
     return together(
         BUGS["condemned_slice_is_never_deleted"].plant(),
-        mock.patch.object(condemned, "MOST_KEPT", 99),
+        mock.patch.object(condemned, "MAX_UNSEEN", 99),
     )
 
 
@@ -217,7 +217,7 @@ def silence_is_forgotten() -> Patch:
 def old_listings_serve() -> Patch:
     """Reports are listed every quarter of an hour, for all jobs and for the sweep."""
     return together(
-        mock.patch.multiple(polling_cost, LASTS=900.0, LONGEST=900.0, UNASKED=900.0),
+        mock.patch.multiple(polling_cost, LASTS=900.0, MAX_LAST_S=900.0, UNASKED=900.0),
         mock.patch.object(ReportCache, "tidy"),
     )
 

@@ -15,7 +15,7 @@ from tpujob.domain.capacity.planning import (
     AGED,
     DRAIN,
     LAPSES,
-    PATIENCE,
+    OVERTAKE_S,
     REQUESTS,
     Others,
     QueuePlan,
@@ -180,8 +180,8 @@ class _Walk:
     pools: Counter[str] = field(default_factory=Counter[str])
     groups: Counter[str] = field(default_factory=Counter[str])
     requested: Counter[str] = field(default_factory=Counter[str])
-    #: the job that may not request a shape, or for which the chips of a pool are kept
-    closed: dict[str, str] = field(default_factory=dict[str, str])
+    #: the job that may not request a shape, or that the chips of a pool are kept for, and for what chips at least
+    closed: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     before: list[QueueEntry] = field(default_factory=list[QueueEntry])
 
     def check(self) -> Iterator[Broken]:
@@ -229,7 +229,8 @@ class _Walk:
             for text in self._over(job, slice):
                 yield Broken("Q8", job.id, f"may request {slice.shape}, and {text}")
             for name in (slice.shape, slice.pool):
-                if other := self.closed.get(name):
+                other, least = self.closed.get(name, ("", 0))
+                if other and slice.chips >= least:
                     text = f"may request {slice.shape} before {other}, which waits for {name}"
                     yield Broken("Q2", job.id, text)
             for limit in self._exceeded(job, slice):
@@ -339,9 +340,11 @@ class _Walk:
     def _close(self, job: QueueEntry, slice: Wanted, reason: Reason) -> None:
         """Note the shapes and pools that no later job may request now."""
         if reason.kind in (_K.REFUSED, _K.ORDER, _K.REQUESTED):
-            self.closed.setdefault(slice.shape, job.id)
+            # the answer that another job waits for says nothing of smaller requests
+            least = slice.chips if reason.kind is _K.ORDER else 0
+            self.closed.setdefault(slice.shape, (job.id, least))
         if reason.kind is _K.QUOTA and _is_kept_for(self.planned, job, slice):
-            self.closed.setdefault(slice.pool, job.id)
+            self.closed.setdefault(slice.pool, (job.id, 0))
 
 
 def _is_kept_for(planned: Planned, entry: QueueEntry, slice: Wanted) -> bool:
@@ -350,7 +353,7 @@ def _is_kept_for(planned: Planned, entry: QueueEntry, slice: Wanted) -> bool:
     if quota is None or order is None or slice.chips > quota or entry.refusals >= LAPSES:
         return False
     waited = planned.now - max(order.since, entry.waiting_since)
-    return waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
+    return waited >= OVERTAKE_S and (waited - OVERTAKE_S) % (2 * DRAIN) < DRAIN
 
 
 # Handing on -----------------------------------------------------------------------------------------------------------

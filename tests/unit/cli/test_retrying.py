@@ -15,7 +15,7 @@ from tpujob.errors import BackendGone, Transient
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpujob.wiring.retrying.FIRST_PAUSE", 0.01)
-    monkeypatch.setattr("tpujob.wiring.retrying.PATIENCE", 0.2)
+    monkeypatch.setattr("tpujob.wiring.retrying.RETRY_TIMEOUT", 0.2)
 
 
 def test_following_goes_on_when_the_backend_is_replaced(tpujob: Tpujob, api: ScriptedJobs) -> None:
@@ -57,7 +57,7 @@ def test_a_request_is_repeated_for_half_a_minute(monkeypatch: pytest.MonkeyPatch
     clock = SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append)
     retrying = backend.retrying_client()
     monkeypatch.setattr("tpujob.wiring.retrying.time", clock)
-    monkeypatch.setattr("tpujob.wiring.retrying.PATIENCE", 30.0)
+    monkeypatch.setattr("tpujob.wiring.retrying.RETRY_TIMEOUT", 30.0)
     monkeypatch.setattr("tpujob.wiring.retrying.FIRST_PAUSE", 0.2)
 
     def fail(jobs: JobsApi) -> None:
@@ -71,7 +71,7 @@ def test_a_request_is_repeated_for_half_a_minute(monkeypatch: pytest.MonkeyPatch
 def test_slow_errors_are_not_retried_again_and_again(
     tpujob: Tpujob, api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpujob.wiring.retrying.PATIENCE", 0.0)
+    monkeypatch.setattr("tpujob.wiring.retrying.RETRY_TIMEOUT", 0.0)
     api.raises = Transient("cannot read the log")
     tpujob("logs", "42", code=75)
     assert len(api.named("get")) == 1

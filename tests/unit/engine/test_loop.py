@@ -18,7 +18,7 @@ from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money.polling_cost import UNASKED
 from tpujob.domain.observations import Place
 from tpujob.engine import Loop
-from tpujob.engine.loop import AGAIN, HEARD, REFRESH, RESYNC, SELDOM
+from tpujob.engine.loop import NEWS_DELAY, REFRESH, RESYNC, RETRY_FIRST, RETRY_MAX
 from tpujob.errors import Refused, StoreError
 from tpujob.ports import Blob
 
@@ -73,12 +73,18 @@ def test_a_job_whose_tick_failed_is_looked_at_again_in_seconds_and_then_ever_les
 
     with monkeypatch.context() as away:
         away.setattr(stage.reconciler, "tick", fail)
-        assert pauses(100)[:5] == [AGAIN, 2 * AGAIN, 4 * AGAIN, SELDOM, SELDOM]
-    stage.clock.sleep(SELDOM)
+        assert pauses(100)[:5] == [
+            RETRY_FIRST,
+            2 * RETRY_FIRST,
+            4 * RETRY_FIRST,
+            RETRY_MAX,
+            RETRY_MAX,
+        ]
+    stage.clock.sleep(RETRY_MAX)
     ticks(loop)
     tried.clear()
     monkeypatch.setattr(stage.reconciler, "tick", fail)
-    assert pauses(20)[0] == AGAIN, "a tick in between has worked"
+    assert pauses(20)[0] == RETRY_FIRST, "a tick in between has worked"
 
 
 def test_a_job_that_may_start_while_it_is_ticked_is_ticked_again(
@@ -130,7 +136,7 @@ def test_an_end_is_seen_between_ticks(stage: Stage, loop: Loop) -> None:
     stage.finish("000003", 78, 78)
     stage.clock.sleep(UNASKED)
     stage.reconciler.observer.report_cache.refresh()
-    stage.clock.sleep(HEARD)
+    stage.clock.sleep(NEWS_DELAY)
     assert ticks(loop) == 1
     assert stage.job("000003").attempts[0].ended_at is not None
 

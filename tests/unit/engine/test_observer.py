@@ -90,11 +90,11 @@ def test_a_host_that_has_ended_or_reports_again_is_not_silent(stage: Stage, job:
 def test_silent_hosts_that_answer_are_asked_if_their_agents_run(stage: Stage, job: Job) -> None:
     stage.hosts.dead, stage.hosts.without_agent = {2}, frozenset({0, 1, 2})
     heard(stage, job, 0, 1, 2)
-    assert look(stage, job, after=LATELY).abandoned == set(), "no host is silent"
+    assert look(stage, job, after=LATELY).agents_died == set(), "no host is silent"
     heard(stage, job, 0)
-    assert look(stage, job, after=LASTS).abandoned == {1}, "host 0 reports, 2 does not answer"
+    assert look(stage, job, after=LASTS).agents_died == {1}, "host 0 reports, 2 does not answer"
     heard(stage, job, 1)
-    assert look(stage, job, after=LASTS).abandoned == set()
+    assert look(stage, job, after=LASTS).agents_died == set()
 
 
 # Reports -------------------------------------------------------------------------------------------------------------
@@ -195,16 +195,16 @@ def test_only_what_a_decision_needs_is_read_again(stage: Stage, job: Job) -> Non
 
 def test_trouble_with_acting_stays_while_only_looking_works() -> None:
     job = JobRuntime()
-    job.meet("no route to host", 10.0, looking=False)
-    job.meet("", 20.0, looking=True)
+    job.set_trouble("no route to host", 10.0, while_observing=False)
+    job.set_trouble("", 20.0, while_observing=True)
     assert (job.trouble, job.trouble_since) == ("no route to host", 10.0)
-    job.meet("503", 30.0, looking=True)
+    job.set_trouble("503", 30.0, while_observing=True)
     assert (job.trouble, job.trouble_since) == ("503", 10.0), "there was trouble all the time"
-    job.meet("", 40.0, looking=False)
+    job.set_trouble("", 40.0, while_observing=False)
     assert job.trouble == "503"
-    job.meet("", 50.0, looking=True)
+    job.set_trouble("", 50.0, while_observing=True)
     assert job.trouble == ""
-    job.meet("503", 60.0, looking=True)
+    job.set_trouble("503", 60.0, while_observing=True)
     assert job.trouble_since == 60.0
 
 
@@ -217,6 +217,6 @@ def test_a_deletion_once_seen_is_remembered_while_the_slice_cannot_be_read() -> 
         (ready, deleting, {"b"}),  # a was not deleted after all
     ):
         job.note_look({"a": a, "b": b}, (), 0.0)
-        assert job.leaving == leaving
+        assert job.deleting == leaving
     job.note_look({}, (), 0.0)
-    assert job.leaving == set(), "b is no slice of the job any more"
+    assert job.deleting == set(), "b is no slice of the job any more"

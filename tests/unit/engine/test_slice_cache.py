@@ -16,7 +16,7 @@ from tpujob.engine.slice_cache import (
     FOR_EACH_CALL,
     GAP,
     LAG,
-    LONGEST,
+    MAX_LIST_AGE,
     NAMED,
     SliceCache,
 )
@@ -97,7 +97,7 @@ def test_a_slow_list_leaves_the_old_one(stage: Stage, cloud: Counted, listing: S
     real, answers = cloud.survey, list[tuple[SliceSeen, bool]]()
 
     def slow(zones: Collection[str], *, timeout: float) -> SliceSurvey:
-        stage.clock.sleep(LONGEST / 2)
+        stage.clock.sleep(MAX_LIST_AGE / 2)
         answers.append(listing.look(second, timeout=10))
         return real(zones, timeout=timeout)
 

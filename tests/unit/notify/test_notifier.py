@@ -19,7 +19,7 @@ from tests.unit.notify.rig import LAB, Notes, Rig
 from tpujob.domain.events import BudgetWarned, EventKind, Finished
 from tpujob.domain.model import Attempt, Cause, Edge, Proof, State
 from tpujob.domain.notifications import delivery, messages
-from tpujob.domain.notifications.model import KEPT, NotificationKind, Receipt
+from tpujob.domain.notifications.model import MESSAGE_TTL, NotificationKind, Receipt
 from tpujob.domain.notifications.rules import ChannelRule, read_events, report_account
 from tpujob.domain.observations import Account
 from tpujob.domain.spec import parse
@@ -433,7 +433,7 @@ def test_a_channel_that_is_not_set_up_any_more_ends_its_messages(store: Store) -
 def test_old_messages_are_removed_and_young_ones_stay(rig: Rig) -> None:
     rig.fails(rig.job(name="one"))
     rig.run(60)
-    rig.clock.sleep(KEPT)
+    rig.clock.sleep(MESSAGE_TTL)
     rig.fails(rig.job(name="two"))
     rig.run(7200)
     assert [m.notification.name for m in rig.store.outbox.messages(limit=9)] == ["two"]
@@ -451,9 +451,9 @@ def test_pauses_grow_and_tries_end(chances: list[float], retry_after: float) -> 
             break
         assert message.due > now
         now = message.due
-    assert (message.state == "failed") is (len(chances) >= delivery.MOST_TRIES)
+    assert (message.state == "failed") is (len(chances) >= delivery.MAX_TRIES)
 
 
 def test_tries_take_about_three_days() -> None:
-    pauses = [*delivery.PAUSES, *delivery.PAUSES[-1:] * (delivery.MOST_TRIES - 1)]
-    assert 70 < sum(pauses[: delivery.MOST_TRIES - 1]) / 3600 < 75
+    pauses = [*delivery.PAUSES, *delivery.PAUSES[-1:] * (delivery.MAX_TRIES - 1)]
+    assert 70 < sum(pauses[: delivery.MAX_TRIES - 1]) / 3600 < 75

@@ -1,4 +1,4 @@
-"""`notifications:` of a context: its channels and rules, its errors, and keys of earlier versions."""
+"""`notifications:` of a context: its channels and rules, and its errors."""
 
 import re
 from typing import Any, cast
@@ -30,19 +30,6 @@ def test_the_settings_of_the_page_become_channels_and_rules() -> None:
         NotificationKind.STUCK,
         NotificationKind.LEAK,
     }
-
-
-def test_old_keys_are_ignored_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
-    text = (
-        "channels: {lab: {slack: SLACK_LAB, quiet: '22:00-07:00', daily: '9'}, ops: {slack: X_Y}}"
-    )
-    settings = parse(text, "n.yaml")
-    assert not caplog.messages, "only a backend warns, not each command that reads the file"
-    setup = build_setup(settings, cast(Any, None), Clock(), "")
-    assert list(setup.channels) == ["lab", "ops"]
-    assert caplog.messages == [
-        "notifications: channel lab: quiet, daily: no longer supported, ignored"
-    ]
 
 
 @pytest.mark.parametrize(

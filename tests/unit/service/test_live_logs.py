@@ -20,7 +20,7 @@ from tests.support.shelf import Shelf
 from tpujob.domain.model import Endpoint, Job, Outcome, State
 from tpujob.protocol import segment
 from tpujob.service.logs import Logs
-from tpujob.service.logs.segments import FRESH
+from tpujob.service.logs.segments import LIST_TTL
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def play(
         agent.ship(10**6)
         heard.take(agent.tell())
     if clock:
-        clock.passes(FRESH + 1)
+        clock.passes(LIST_TTL + 1)
     reader.read()
     assert reader.last == {agent.host: agent.written for agent in agents}
 
@@ -130,12 +130,12 @@ def test_lists_are_made_for_a_host_without_reports_and_for_needed_lines(
     agent = Agent(shelf, 0)
     reader = Reader(Logs(shelf, heard), blocks=False)  # pyright: ignore[reportArgumentType]
     for _ in range(20):
-        clock.passes(FRESH / 10)
+        clock.passes(LIST_TTL / 10)
         agent.write(3)
         heard.take(agent.tell())
         reader.read()
     assert len(counted) == 2, "as many as for a log that is only stored"
-    clock.passes(FRESH + 1)
+    clock.passes(LIST_TTL + 1)
     reader.read()
     agent.write(3)
     heard.take(agent.tell())

@@ -14,7 +14,7 @@ from tests.support.shelf import Shelf
 from tpujob.domain.model import Job, State
 from tpujob.protocol import live
 from tpujob.service.logs import LiveLogs, Logs
-from tpujob.service.logs.live_stream import IDLE, KEPT, Tails
+from tpujob.service.logs.live_stream import IDLE, UNSTORED_TTL, Tails
 from tpujob.service.logs.segments import Until
 from tpujob.wiring.backend import Backend
 
@@ -165,10 +165,10 @@ def test_what_nobody_reads_any_more_is_forgotten_though_nobody_else_comes(
     heard = two.heard
     heard.tails(JOB, len(JOB.attempts), Until(10))
     assert heard.held > 0
-    clock.passes(IDLE + KEPT / 2)
+    clock.passes(IDLE + UNSTORED_TTL / 2)
     heard.tails(MANY[0], len(JOB.attempts), Until(10))
     both = heard.held
-    clock.passes(KEPT / 2 + 1)
+    clock.passes(UNSTORED_TTL / 2 + 1)
     until = time.perf_counter() + 20
     while heard.held == both:
         assert time.perf_counter() < until, "it is still there"

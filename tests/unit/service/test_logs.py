@@ -236,7 +236,7 @@ def test_a_thousand_pieces_without_a_line_end_are_passed() -> None:
 
 def test_the_pieces_of_a_log_are_listed_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("segments", "notes"):
-        monkeypatch.setattr(f"tpujob.service.logs.{name}.MOST_SEGMENTS", 3)
+        monkeypatch.setattr(f"tpujob.service.logs.{name}.MAX_SEGMENTS", 3)
     shelf = Shelf()
     for number in range(1, 6):
         for host in (0, 1):

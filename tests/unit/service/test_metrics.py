@@ -9,7 +9,7 @@ from tpujob.domain.model import State
 from tpujob.domain.observations import SliceState
 from tpujob.errors import NotFound
 from tpujob.service import curves
-from tpujob.service.curves import FRESH, POINTS
+from tpujob.service.curves import POINTS, RUNNING_TTL
 
 
 def tell(stage: Stage, job_id: str, first: int, last: int, **report: object) -> None:
@@ -40,7 +40,7 @@ def test_steps_that_were_made_again_are_marked_and_all_is_readable_afterwards(st
     assert stage.api.metrics(job)["why"] == curves.NO_ATTEMPT
     stage.running(job)
     assert stage.api.metrics(job)["why"] == curves.NO_STEPS
-    stage.clock.sleep(FRESH)
+    stage.clock.sleep(RUNNING_TTL)
     tell(stage, job, 1, 100, checkpoint=80)
     stage.step(job)
     assert curve(stage, job)[0]["kept"] is None, "nothing is lost yet"
@@ -50,7 +50,7 @@ def test_steps_that_were_made_again_are_marked_and_all_is_readable_afterwards(st
     stage.report(job, 1, phase="exited", exit_code=0)
     stage.until(job, State.SUCCEEDED)
     assert not stage.cloud.machines, "the slices are gone"
-    stage.clock.sleep(FRESH)
+    stage.clock.sleep(RUNNING_TTL)
     first, second = curve(stage, job)
     assert (first["attempt"], first["kept"], first["points"][-1][0]) == (1, 80, 100)
     assert (second["attempt"], second["kept"], second["resumed_from"]) == (2, None, 80)
@@ -81,7 +81,7 @@ def test_what_has_been_read_is_not_read_again_at_every_look(stage: Stage) -> Non
         api.metrics(job)
     assert stage.bucket.gets == before + 1
     tell(stage, job, 1, 20)
-    stage.clock.sleep(FRESH)
+    stage.clock.sleep(RUNNING_TTL)
     assert api.metrics(job)["charts"][0]["curves"][0]["points"][-1][0] == 20
 
 
@@ -93,7 +93,7 @@ def test_an_answer_has_no_more_points_than_a_screen_can_show(stage: Stage) -> No
         stage.step(job)
         preempt(stage, job)
     stage.running(job, 9)
-    stage.clock.sleep(FRESH)
+    stage.clock.sleep(RUNNING_TTL)
     curves = curve(stage, job)
     assert sum(len(c["points"]) for c in curves) <= POINTS
     assert all(c["points"][-1][0] == 4000 for c in curves)

@@ -62,7 +62,7 @@ def test_one_reading_serves_all_viewers_for_some_minutes(cloud: Cloud) -> None:
 
 
 def test_a_reader_makes_no_other_wait(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capacity, "PATIENCE", 0.0)
+    monkeypatch.setattr(capacity, "FIRST_READING", 0.0)
     cloud.open.clear()
     quotas = Quotas(cloud.read, Clock())
     assert [quotas.look().found for _ in range(3)] == [None] * 3

@@ -7,7 +7,7 @@ from tpujob.agent.upload.progress import Series
 from tpujob.protocol import paths, signing
 from tpujob.protocol.report import sign_report
 from tpujob.service import curves
-from tpujob.service.curves import FRESH
+from tpujob.service.curves import RUNNING_TTL
 from tpujob.service.jobs import Jobs
 
 
@@ -66,7 +66,7 @@ def test_a_forged_body_takes_no_curve_away_that_was_drawn(stage: Stage) -> None:
     write(stage, job, line(10))
     assert drawn(api := stage.api, job) == 10
     forge(stage, job, b"\n" + line(999))
-    stage.clock.sleep(FRESH)
+    stage.clock.sleep(RUNNING_TTL)
     assert drawn(api, job) == 10
     assert api.metrics(job)["unread"] == []
 
@@ -74,11 +74,11 @@ def test_a_forged_body_takes_no_curve_away_that_was_drawn(stage: Stage) -> None:
 def test_an_older_body_that_is_put_back_is_not_drawn(stage: Stage) -> None:
     stage.running(job := stage.create())
     old = write(stage, job, line(10))
-    stage.clock.sleep(FRESH)
+    stage.clock.sleep(RUNNING_TTL)
     write(stage, job, line(20))
     assert drawn(api := stage.api, job) == 20
     forge(stage, job, old)
-    stage.clock.sleep(FRESH)
+    stage.clock.sleep(RUNNING_TTL)
     assert drawn(api, job) == 20
 
 
@@ -86,7 +86,7 @@ def test_an_agent_that_was_started_again_and_has_no_curve_yet_hides_none(stage: 
     stage.running(job := stage.create())
     write(stage, job, line(10))
     assert drawn(api := stage.api, job) == 10
-    stage.clock.sleep(FRESH)
+    stage.clock.sleep(RUNNING_TTL)
     write(stage, job)
     before = stage.bucket.gets
     assert drawn(api, job) == 10

@@ -18,7 +18,7 @@ from tpujob.errors import Refused, TpujobError, Transient
 #: share of a minute's calls that may be made at once
 BURST = 0.1
 #: the longest pause, in seconds, that the cloud may demand; a longer demand is cut to this
-LONGEST_PAUSE = 900.0
+MAX_PAUSE = 900.0
 #: seconds without a request for a slice after a refusal for the rate of requests that demands no pause: quotas of rates
 #: are for a minute
 RATE_PAUSE = 60.0
@@ -62,7 +62,7 @@ class Throttle:
     def pause(self, seconds: float) -> None:
         """Allow no call for so many seconds, and no burst afterwards."""
         with self._lock:
-            until = self._now() + min(seconds, LONGEST_PAUSE) + self._ahead
+            until = self._now() + min(seconds, MAX_PAUSE) + self._ahead
             self._booked = max(self._booked, until)
 
 

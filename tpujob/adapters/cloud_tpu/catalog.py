@@ -15,7 +15,7 @@ from tpujob.adapters.cloud_tpu.messages import id_of
 from tpujob.errors import Transient
 
 #: seconds for which a list is cached; zones get new types every few weeks
-FRESH = 3600.0
+LIST_TTL = 3600.0
 #: seconds that a person who submits a job waits for a list
 ANSWER = 10.0
 
@@ -31,12 +31,12 @@ class Catalog:
         self._listed: dict[str, tuple[float, frozenset[str]]] = {}
 
     def types(self, zone: str, *, timeout: float = ANSWER) -> frozenset[str] | None:
-        """Return the types that the zone lists; None when it has never answered. The list is at most FRESH seconds old,
+        """Return the types that the zone lists; None when it has never answered. The list is at most LIST_TTL old,
         unless the API does not answer. A listed type may lack capacity or quota. Raises Refused when the zone is not
         open to the project."""
         with self._lock:
             listed_at, offered = self._listed.get(zone, (0.0, None))
-        if offered is not None and self._now() - listed_at < FRESH:
+        if offered is not None and self._now() - listed_at < LIST_TTL:
             return offered
         request = {"parent": self._api.parent(zone)}
         doing = f"listing the types of {zone}"

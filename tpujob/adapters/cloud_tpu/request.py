@@ -64,11 +64,8 @@ def node_ids(slice: Slice) -> tuple[str, ...]:
     return tuple(f"{slice.name}-{place}" for place in range(slice.tpu_slices))
 
 
-#: the id of a node of a Multislice. After job and slice number comes the job's random word; in older slices a word of
-#: the backend, which ends in a letter, or nothing
-_MULTISLICE_NODE = re.compile(
-    r"(tj-[0-9]+-[0-9]+(?:-[0-9a-f]{8}|-[a-z][-a-z0-9]*[a-z])?)-([0-9]{1,4})"
-)
+#: the id of a node of a Multislice, after job, slice number and the job's suffix
+_MULTISLICE_NODE = re.compile(r"(tj-[0-9]+-[0-9]+(?:-[0-9a-f]{8})?)-([0-9]{1,4})")
 
 
 def slice_of(node_id: str) -> tuple[str, int]:

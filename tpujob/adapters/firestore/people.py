@@ -3,14 +3,11 @@
     members/<digest>  suspects/<digest>  accusations/<digest>
     messages/<id>            a message; has the field `due` until it is sent or given up
     counters/notes           the position up to which the events of jobs were read
-    notes/<digest>           of earlier versions: unsent while it has the field `open`, which begins with the channel
 
 Each query uses one field, which Firestore indexes by itself. A message is created by a write that fails if it exists,
 so no transaction spans more than the messages of one burst.
 """
 
-import contextlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -23,7 +20,6 @@ from tpujob.domain.failures import host_reputation
 from tpujob.domain.members import Member
 from tpujob.domain.model import Accusation, Suspect
 from tpujob.domain.notifications.model import Message, ReadPosition
-from tpujob.errors import DamagedRecord
 
 
 class FirestoreMembers:
@@ -171,22 +167,9 @@ class FirestoreOutbox:
         return self._select(where, "of", limit, newest_first=True)
 
     def forget(self, now: float, limit: int) -> None:
-        self._adopt_notes(limit)
         where: list[Where] = [("until", "<=", float(now))]
         docs = self._db.select("list messages", "messages", where=where, order="until", limit=limit)
         self._db.remove("remove old messages", [doc.path for doc in docs])
-
-    def _adopt_notes(self, limit: int) -> None:
-        """Replace the notes that an earlier version has collected by messages."""
-        docs = self._db.select("list notes", "notes", where=[], order="until", limit=limit)
-        for doc in docs:
-            with contextlib.suppress(DamagedRecord, KeyError, ValueError):
-                channel = str(doc.fields["open"]).partition("/")[0]
-                note = json.loads(records.text_of(doc))
-                message = {"id": f"msg_{doc.id}", "channel": channel, "notification": note}
-                times = {"at": note["at"], "due": note["at"]}
-                self.add([message_from_text(json.dumps(message | times))])
-        self._db.remove("remove old notes", [doc.path for doc in docs])
 
     def _select(
         self, where: list[Where], order: str, limit: int, *, newest_first: bool = False

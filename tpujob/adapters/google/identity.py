@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tpujob.adapters.calling import first_line
-from tpujob.adapters.google.rest import PATIENCE, SCOPE
+from tpujob.adapters.google.rest import CALL_TIMEOUT, SCOPE
 from tpujob.doctor.access import Identity, NoIdentity
 from tpujob.doctor.findings import NotSeen
 from tpujob.errors import LOGIN, Refused
@@ -37,7 +37,7 @@ def find() -> tuple[Any, Identity | NoIdentity | NotSeen]:
             return None, NoIdentity("this machine has no credentials for Google Cloud")
         return None, NoIdentity(f"the credentials cannot be read: {first_line(error)}")
     try:
-        credentials.refresh(functools.partial(Request(), timeout=PATIENCE))
+        credentials.refresh(functools.partial(Request(), timeout=CALL_TIMEOUT))
     except exceptions.RefreshError as error:
         if error.retryable:
             return credentials, NotSeen(f"asking for a token failed: {first_line(error)}")

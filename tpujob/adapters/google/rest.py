@@ -17,9 +17,9 @@ from tpujob.errors import LOGIN, Refused, TpujobError, Transient
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 #: seconds for one call
-PATIENCE = 15
+CALL_TIMEOUT = 15
 #: no list that is read has more pages; an endless list is a server's mistake
-MOST_PAGES = 200
+MAX_PAGES = 200
 #: reasons of a 403 that mean a missing permission; the others mean that an API or the billing is off
 _DENIED = ("", "IAM_PERMISSION_DENIED", "forbidden")
 
@@ -55,14 +55,14 @@ class GoogleRest:
         """Yield every element of a list, over all its pages. Raises as `get` does, also between two elements. `takes`:
         the needed permission, which the error names when it is missing."""
         token = ""
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             page_params = {**params, "pageToken": token} if token else params
             page = self.call("GET", host, path, params=page_params, takes=takes)
             yield from page.get(field) or ()
             token = str(page.get("nextPageToken") or "")
             if not token:
                 return
-        raise Transient(f"{host}: a list of more than {MOST_PAGES} pages")
+        raise Transient(f"{host}: a list of more than {MAX_PAGES} pages")
 
     def close(self) -> None:
         self._session.close()
@@ -84,7 +84,9 @@ class GoogleRest:
         url = f"{self._endpoint or 'https:/'}/{host}/{path}"
         try:
             sent = time.monotonic()
-            answer = self._session.request(verb, url, params=params, json=body, timeout=PATIENCE)
+            answer = self._session.request(
+                verb, url, params=params, json=body, timeout=CALL_TIMEOUT
+            )
             self._server_clock.note(answer.headers.get("Date", ""), sent)
             document: Any = answer.json() if answer.content else {}
         except GoogleAuthError as error:
@@ -164,7 +166,7 @@ def _describe_failure(error: Exception) -> str:
     from requests.exceptions import ConnectionError, JSONDecodeError, Timeout
 
     if isinstance(error, Timeout):
-        return f"did not answer within {PATIENCE} s"
+        return f"did not answer within {CALL_TIMEOUT} s"
     if isinstance(error, JSONDecodeError):
         return "sent an answer that is not JSON"
     if isinstance(error, ConnectionError):

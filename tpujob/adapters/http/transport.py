@@ -96,7 +96,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 BUSY = 429  #: HTTP status of a backend that is too busy for the request
-PATIENCE = 60.0  #: seconds for which a request is repeated while the backend is busy
+BUSY_TIMEOUT = 60.0  #: seconds for which a request is repeated while the backend is busy
 CHUNK = 65_536  #: bytes of an answer that one `read` returns, at most
 IDLE = 8  #: connections that stay open for later requests
 
@@ -146,7 +146,7 @@ class BackendTransport:
             with contextlib.closing(self.open(request)) as answer:
                 reply = BackendReply(answer.status, answer.whole(), answer.headers)
             waited += reply.wait
-            if reply.status != BUSY or not reply.wait or waited > PATIENCE:
+            if reply.status != BUSY or not reply.wait or waited > BUSY_TIMEOUT:
                 return reply
             time.sleep(reply.wait)
 

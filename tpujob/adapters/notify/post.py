@@ -17,7 +17,7 @@ from tpujob.domain.text import one_line
 from tpujob.errors import Refused, Transient
 from tpujob.version import __version__
 
-MOST = 4096  #: bytes of an answer that are read; only the beginning is ever shown
+MAX_ANSWER = 4096  #: bytes of an answer that are read; only the beginning is ever shown
 #: statuses 4xx after which a later try may succeed
 _TEMPORARY = frozenset({408, 409, 423, 425, 429})
 
@@ -52,7 +52,7 @@ def post(
         with cut_after(timeout, lambda: connection.sock):
             connection.request("POST", target, body, headers)
             response = connection.getresponse()
-            text = response.read(MOST).decode(errors="replace")
+            text = response.read(MAX_ANSWER).decode(errors="replace")
     except (OSError, http.client.HTTPException, ValueError) as error:
         if isinstance(error, TimeoutError):
             return Receipt(f"{host}: no answer in time")

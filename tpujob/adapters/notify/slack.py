@@ -13,7 +13,7 @@ from tpujob.errors import TpujobError
 
 _WEBHOOK = re.compile(r"https://hooks\.slack(-gov)?\.com/\S+")
 #: limit of Slack on the characters of a block's text (documented)
-LONGEST = 3000
+MAX_BLOCK = 3000
 
 
 class Slack:
@@ -40,7 +40,7 @@ def payload(message: Message, page: str) -> dict[str, Any]:
     command = f"`{messages.command(message.notification)}`"
     link = messages.link(page, message.notification)
     footer = f"<{link}|Open> {command}" if link else command
-    body = "\n".join(messages.lines(message, page))[:LONGEST]
+    body = "\n".join(messages.lines(message, page))[:MAX_BLOCK]
     return {
         "text": escaped(headline),
         "mrkdwn": False,

@@ -11,7 +11,7 @@ from tpujob.adapters.sign_in.google import SignInAttempt
 from tpujob.errors import BadRequest, Unauthorized
 from tpujob.lib import unix_sockets
 
-PATIENCE = 300.0  #: seconds for a person to sign in
+SIGN_IN_TIMEOUT = 300.0  #: seconds for a person to sign in
 REQUEST_TIMEOUT = 5.0  #: seconds in which a connection must send its whole request
 _DONE = "The terminal shows whether you are signed in. This window can be closed."
 _OTHER = "This is not an answer to a sign-in of tpujob."
@@ -29,7 +29,7 @@ class RedirectListener:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.redirect = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
 
-    def wait(self, attempt: SignInAttempt, patience: float = PATIENCE) -> str:
+    def wait(self, attempt: SignInAttempt, patience: float = SIGN_IN_TIMEOUT) -> str:
         """Return the code that a browser brings. Raises Unauthorized when the person refused, or did nothing."""
         self._attempt = attempt
         try:

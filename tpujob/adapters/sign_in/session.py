@@ -126,7 +126,7 @@ def _to_store(place: SignInPlace, client: OAuthClient, tokens: Tokens, now: floa
 # The stored sign-in ---------------------------------------------------------------------------------------------------
 
 
-MOST_BYTES = 65_536  #: of the file
+MAX_FILE = 65_536  #: of the file
 
 
 class StoredToken(NamedTuple):
@@ -181,7 +181,7 @@ def _read_private(path: Path) -> str | None:
             raise _unsafe_file_error(path, "is not a file of yours")
         if stat.S_IMODE(status.st_mode) & 0o077:
             raise _unsafe_file_error(path, "is open to other users")
-        return os.read(descriptor, MOST_BYTES).decode(errors="replace")
+        return os.read(descriptor, MAX_FILE).decode(errors="replace")
     finally:
         os.close(descriptor)
 

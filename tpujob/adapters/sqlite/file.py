@@ -1,10 +1,10 @@
-"""One SQLite file: a pool of connections, transactions, migrations, and errors that a person can act on."""
+"""One SQLite file: a pool of connections, transactions, and errors that a person can act on."""
 
 import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator
 from pathlib import Path
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
@@ -20,21 +20,13 @@ _DURABLE = "PRAGMA synchronous = FULL"
 class SqliteFile:
     """A pool of connections to one file; each transaction has a connection to itself."""
 
-    def __init__(
-        self,
-        path: Path,
-        scripts: Sequence[str],
-        check: Callable[[sqlite3.Connection], None] = lambda _: None,
-    ) -> None:
-        """Create the file if needed, and bring its tables up to date. `scripts`: each leads from one version of the
-        tables to the next, the first from an empty file. The file's header holds its version: the number of scripts
-        that have run. `check`: called with the older tables of a file before they change; it raises StoreError for
-        documents that could not be read afterwards."""
-        self._check = check
+    def __init__(self, path: Path, tables: str, version: int) -> None:
+        """Create the file and its tables if needed. `tables`: the script that creates them; `version`: its version,
+        which the file's header holds. Raises StoreError for a file with tables of another version."""
         self._idle: list[sqlite3.Connection] = []
         self._write_lock = threading.Lock()
         self.path = path
-        self._scripts = scripts
+        self._tables, self._version = tables, version
         #: device and inode of the file when it was first opened
         self._opened_file: tuple[int, int] | None = None
         with self._translated():
@@ -127,39 +119,35 @@ class SqliteFile:
         # and is in no record. Commits are too few for a sync of a few milliseconds to matter.
         db.execute(_DURABLE)
         db.execute(f"PRAGMA cache_size = -{CACHE}")
-        current = (APPLICATION, len(self._scripts))
+        current = (APPLICATION, self._version)
         if self._header(db) == current:
             return
         if self._opened_file is not None and self._header(db) == (0, 0):
             raise self._replaced_error()
         self._enable_wal(db)
         db.execute("BEGIN IMMEDIATE")
-        header = self._header(db)  # again: another process may have migrated the file
+        header = self._header(db)  # again: another process may have created the tables
         if header != current:
-            self._migrate(db, *header)
+            self._create_tables(db, *header)
         db.execute("COMMIT")
 
-    def _migrate(self, db: sqlite3.Connection, application: int, version: int) -> None:
-        """Bring all tables up to date. Raises StoreError for a file that is newer or not ours, and changes nothing."""
+    def _create_tables(self, db: sqlite3.Connection, application: int, version: int) -> None:
+        """Create the tables. Raises StoreError for a file that has tables already, and changes nothing."""
         empty = not db.execute("SELECT 1 FROM sqlite_master").fetchone()
         if application != APPLICATION and not (application == 0 and empty):
             raise StoreError(
                 f"{self.path} is another program's database",
                 hint="set TPUJOB_STATE to another folder",
             )
-        if version > len(self._scripts):
-            raise StoreError(
-                f"{self.path} was written by a newer tpujob (its tables have version {version}, this one knows "
-                f"{len(self._scripts)})",
-                hint="upgrade tpujob, or set TPUJOB_STATE to another folder",
-            )
         if version:
-            self._check(db)
-        for script in self._scripts[version:]:
-            for statement in script.split(";"):
-                db.execute(statement)
+            raise StoreError(
+                f"the tables of {self.path} have version {version}, and this tpujob reads version {self._version}",
+                hint="use the tpujob that wrote it, or set TPUJOB_STATE to another folder",
+            )
+        for statement in self._tables.split(";"):
+            db.execute(statement)
         db.execute(f"PRAGMA application_id = {APPLICATION}")
-        db.execute(f"PRAGMA user_version = {len(self._scripts)}")
+        db.execute(f"PRAGMA user_version = {self._version}")
 
     @staticmethod
     def _header(db: sqlite3.Connection) -> tuple[int, int]:

@@ -18,11 +18,10 @@ from tpujob.adapters import records
 from tpujob.adapters.calling import boot_id, steady
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.people import SqliteMembers, SqliteOutbox, SqliteReputation
-from tpujob.adapters.sqlite.tables import SCRIPTS
-from tpujob.domain.codec import check_version, event_from_text, job_from_text, to_text
+from tpujob.adapters.sqlite.tables import TABLES, VERSION
+from tpujob.domain.codec import event_from_text, job_from_text, to_text
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job
-from tpujob.errors import DamagedRecord, StoreError
 from tpujob.ports import EventKey, Lease, Write
 
 #: id, version and document; or the job, if it is in the cache
@@ -34,12 +33,12 @@ class SqliteStore:
     do) or Transient (another process kept the file locked for too long)."""
 
     KIND = "sqlite"
-    TABLES = len(SCRIPTS)  #: version of the tables
+    TABLES = VERSION  #: version of the tables
 
     def __init__(self, path: Path, *, steady: Callable[[], float] = steady) -> None:
         """Create the file and its folder if needed, readable by their owner alone. Raises StoreError, Transient."""
         self._steady, self._boot = steady, boot_id()
-        self._file = SqliteFile(path, SCRIPTS, _check_documents)
+        self._file = SqliteFile(path, TABLES, VERSION)
         self.reputation = SqliteReputation(self._file)
         self.members = SqliteMembers(self._file)
         self.outbox = SqliteOutbox(self._file)
@@ -279,18 +278,6 @@ _KEYED = (
 def _read_identity(db: Connection) -> str:
     row = db.execute("SELECT id FROM store").fetchone()
     return row[0] if row else ""
-
-
-def _check_documents(db: Connection) -> None:
-    """Raise StoreError if a job is of another version: an upgrade of the tables would hide it from both versions."""
-    for job_id, text in db.execute("SELECT id, document FROM jobs ORDER BY number"):
-        try:
-            check_version(job_id, text)
-        except DamagedRecord as error:
-            raise StoreError(
-                f"{error.message}; nothing was changed",
-                hint="use the tpujob that wrote it until its jobs have ended, or set TPUJOB_STATE to another folder",
-            ) from None
 
 
 def _row(db: Connection, job_id: str) -> tuple[int, str]:

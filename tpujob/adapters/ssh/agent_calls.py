@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tpujob.adapters.ssh.connection import Connection, Output
 
 SILENCE = 4 * live.BEAT  #: seconds without a message after which a stream is given up
-LONGEST = 2 * 1024 * 1024  #: bytes of a message, at most
+MAX_MESSAGE = 2 * 1024 * 1024  #: bytes of a message, at most
 
 #: printed by a host that lacks the agent
 _NO_AGENT = "tpujob: no agent"
@@ -78,7 +78,7 @@ class AgentCalls:
     ) -> Mapping[str, Any]:
         """Start the program of an uploaded plan. Keys and secrets are the input of the command: the host has them in
         memory, but in no file and no command line."""
-        words = ["start", f"{HOST_FOLDER}/{plan_name(plan.document)}", "--told"]
+        words = ["start", f"{HOST_FOLDER}/{plan_name(plan.document)}", "--secrets-on-stdin"]
         secrets = {"key": plan.key, "cache_key": plan.cache_key, "secrets": dict(plan.secrets)}
         return self._call(connection, words, deadline, stdin=json.dumps(secrets).encode())
 
@@ -218,8 +218,8 @@ def _lines(stream: Iterator[bytes]) -> Iterator[bytes]:
     for data in stream:
         *lines, rest = (rest + data).split(b"\n")
         yield from lines
-        if len(rest) > LONGEST:
-            raise Transient(f"the agent has sent more than {LONGEST >> 20} MiB in one message")
+        if len(rest) > MAX_MESSAGE:
+            raise Transient(f"the agent has sent more than {MAX_MESSAGE >> 20} MiB in one message")
 
 
 # The agent's archive -------------------------------------------------------------------------------------------------

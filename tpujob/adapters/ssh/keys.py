@@ -111,11 +111,9 @@ class FileKeys:
 
     def pinned(self, slice: str) -> dict[str, HostKey]:
         try:
-            text = (self._folder(slice) / "known_hosts").read_text(encoding="ascii")
+            return read_pins((self._folder(slice) / "known_hosts").read_text(encoding="ascii"))
         except FileNotFoundError:
             return {}
-        # earlier versions appended: a full disk may have left half a key in a partial last line
-        return read_pins(text[: text.rfind("\n") + 1])
 
     def pin(self, slice: str, keys: Pins) -> None:
         folder = self._folder(slice)
@@ -234,7 +232,7 @@ def checked_name(slice: str) -> str:
 AUTHORITY = "cert-authority"
 LIFETIME = 600.0  #: seconds in which a session may be opened; a session has no limit
 SKEW = 300.0  #: seconds that the host's clock may be behind
-_LONGEST = 200  #: characters of the holder
+_MAX_HOLDER = 200  #: characters of the holder
 #: permissions in the certificate: no forwarding of ports, agents or displays
 _ALLOWED = (b"permit-pty",)
 
@@ -272,7 +270,7 @@ def sign(
         .public_key(key)
         .serial(secrets.randbits(63))
         .type(serialization.SSHCertificateType.USER)
-        .key_id(holder[:_LONGEST].encode())
+        .key_id(holder[:_MAX_HOLDER].encode())
         .valid_principals([user.encode(), f"epoch-{epoch}".encode()])
         .valid_after(int(now - SKEW))
         .valid_before(int(now + LIFETIME))

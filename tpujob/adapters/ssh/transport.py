@@ -22,7 +22,7 @@ MAX_TUNNELS = 8
 _NAME = re.compile(r"[a-z0-9][-a-z0-9._]{0,252}")
 #: bytes of a tunnel's stderr that are read, from the end
 _LAST_WORDS = 2000
-_PATIENCE = 5.0  #: seconds for a tunnel to end by itself
+_END_TIMEOUT = 5.0  #: seconds for a tunnel to end by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Transport:
         if self._process is not None:
             self._process.terminate()
             try:
-                self._process.wait(_PATIENCE)
+                self._process.wait(_END_TIMEOUT)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

@@ -23,7 +23,7 @@ OUTLIVED = (
 )  # fmt: skip
 
 
-PATIENCE = 5.0  #: seconds for the agent to read the rest: other processes may write on
+DRAIN_TIMEOUT = 5.0  #: seconds for the agent to read the rest: other processes may write on
 
 
 def main(end: str, output: str, lock: str, argv: List[str]) -> None:
@@ -86,7 +86,7 @@ def _is_locked(lock: str) -> bool:
 def _wait_until_read(reader: int, lock: str, path: str) -> None:
     """Wait until the agent has read the pipe. Without an agent write the rest to the file `path`: it is lost once no
     process has the pipe open."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + DRAIN_TIMEOUT
     while time.monotonic() < until and _unread_bytes(reader):
         if not _is_locked(lock):
             _save_rest(reader, path)

@@ -31,7 +31,7 @@ ANSWER = 10.0  #: seconds after the patience of host 0 in which its answer may a
 #: listen yet refuses connections
 CUT_OFF = 30.0
 AT_ONCE = 64  #: connections that host 0 serves at once
-LONGEST_REQUEST, LONGEST_ANSWER = 64 * 1024, 16 * 1024 * 1024  #: bytes
+MAX_REQUEST, MAX_ANSWER = 64 * 1024, 16 * 1024 * 1024  #: bytes
 
 
 class Meetings:
@@ -122,7 +122,7 @@ class Meetings:
         own_number = secrets.token_hex(16)
         sock.settimeout(CONNECT)
         sock.sendall(own_number.encode() + b"\n")
-        request = parse_json(_read_line(sock, LONGEST_REQUEST, until))
+        request = parse_json(_read_line(sock, MAX_REQUEST, until))
         peer_number, text = str(request.get("number")), str(request.get("text"))
         host, number = request.get("host"), request.get("round")
         if type(number) is not int or type(host) is not int or not 0 < host < self._hosts:
@@ -171,7 +171,7 @@ class Meetings:
             mac = signing.sign(self._key, KIND, greeting, own_number, host, number, text)
             request = {"number": own_number, "host": self._host, "round": self._round, "text": text}
             sock.sendall(json.dumps(dict(request, mac=mac)).encode() + b"\n")
-            reply = parse_json(_read_line(sock, LONGEST_ANSWER, until + CONNECT))
+            reply = parse_json(_read_line(sock, MAX_ANSWER, until + CONNECT))
             answer = str(reply.get("text"))
             if signing.verify(self._key, reply.get("mac"), KIND, greeting, own_number, answer):
                 return True, parse_json(answer.encode()) or None

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from tpujob.agent.attempt import HostAttempt
 
-PATIENCE = 5.0  #: seconds for a connection
+CONNECT_TIMEOUT = 5.0  #: seconds for a connection
 #: variables that name the index, in the order in which uv and pip read them
 INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
 PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
@@ -35,7 +35,7 @@ class IndexProbe:
     def problem(self) -> str:
         """Return the end of a sentence with the problem and its cure; empty: there is none, or it is unknown."""
         if self._thread.ident is not None:
-            self._thread.join(PATIENCE)
+            self._thread.join(CONNECT_TIMEOUT)
         return self._problem
 
     def _connect(self, index: str) -> None:
@@ -47,7 +47,7 @@ class IndexProbe:
         if name is None:
             return  # an index in a folder
         try:
-            socket.create_connection((name, port), PATIENCE).close()
+            socket.create_connection((name, port), CONNECT_TIMEOUT).close()
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             self._problem = "; this host does not reach %s (%s): %s" % (name, reason, CURE)

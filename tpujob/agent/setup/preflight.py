@@ -298,7 +298,7 @@ def _value_of(message: Record, name: str) -> str:
 
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-FRESH = 3600.0  #: seconds for which a check of the devices holds
+CHECK_LIFETIME = 3600.0  #: seconds for which a check of the devices holds
 
 
 def key_of(plan: Plan, order: PreflightOrder, facts: Record) -> Record:
@@ -312,10 +312,10 @@ def key_of(plan: Plan, order: PreflightOrder, facts: Record) -> Record:
 
 
 def is_fresh(key: Record) -> bool:
-    """Return whether a check with this key passed on this host in the last FRESH seconds."""
+    """Return whether a check with this key passed on this host in the last CHECK_LIFETIME seconds."""
     result = read_json(PREFLIGHT)
     at = result.get("at")
-    is_recent = isinstance(at, (int, float)) and 0 <= time.time() - at < FRESH
+    is_recent = isinstance(at, (int, float)) and 0 <= time.time() - at < CHECK_LIFETIME
     return is_recent and result.get("passed") == key
 
 

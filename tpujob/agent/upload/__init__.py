@@ -6,7 +6,7 @@ from tpujob.agent.upload.compile_cache import CompileCache, SealedFiles, cache_n
 from tpujob.agent.upload.evidence import error_at_end, first_lines, pick_lines
 from tpujob.agent.upload.log import Log
 from tpujob.agent.upload.output_list import OutputList
-from tpujob.agent.upload.outputs import PATIENCE as OUTPUTS_PATIENCE
+from tpujob.agent.upload.outputs import FINAL_TIMEOUT as OUTPUTS_PATIENCE
 from tpujob.agent.upload.outputs import Outputs, UnsignedOutputs
 from tpujob.agent.upload.progress import ProgressReader, number
 from tpujob.agent.upload.redact import Redactor

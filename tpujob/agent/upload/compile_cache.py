@@ -31,7 +31,7 @@ from tpujob.protocol import signing
 
 MAX_BYTES = 4 * 1024**3  #: bytes that are fetched before the program; JAX compiles the rest again
 MAX_ENTRY = 1024**3  #: bytes of an entry that is transferred
-PATIENCE = 120.0  #: seconds that the program waits for its cache
+FETCH_TIMEOUT = 120.0  #: seconds that the program waits for its cache
 EVERY = 30.0  #: seconds between two polls for new entries
 SETTLED = 5.0  #: seconds without a change after which an entry is complete: JAX writes in place
 SUFFIX = "-cache"  #: the suffix of entries; JAX has other files beside them
@@ -56,8 +56,8 @@ class CompileCache:
         os.makedirs(folder, exist_ok=True)
 
     def fill(self) -> None:
-        """Fetch entries from the bucket, up to MAX_BYTES; after PATIENCE begin no further entry."""
-        until, count, room = time.monotonic() + PATIENCE, 0, MAX_BYTES
+        """Fetch entries from the bucket, up to MAX_BYTES; after FETCH_TIMEOUT begin no further entry."""
+        until, count, room = time.monotonic() + FETCH_TIMEOUT, 0, MAX_BYTES
         try:
             for entry in self._files.list():
                 if not _is_entry(entry.name) or entry.size > MAX_ENTRY:

@@ -15,7 +15,7 @@ from tpujob.agent.upload.redact import Redactor
 from tpujob.agent.upload.spool import Chunk, Segments, Spool
 from tpujob.lib.threads import start_loop
 from tpujob.protocol import live
-from tpujob.protocol.limits import LONGEST_LINE
+from tpujob.protocol.limits import MAX_LINE
 from tpujob.protocol.live import TailMessage
 
 CHUNK = 4 * 1024 * 1024  #: bytes that are uploaded without waiting for more
@@ -85,8 +85,8 @@ class Log:
             return [line.tag + line.text for line in list(self._tail)[len(self._tail) - new :]]
 
     def pending(self, host: int, after: int) -> TailMessage:
-        """Return the lines after line `after` that are not in the bucket yet, about `live.MOST` bytes of them."""
-        room = live.MOST
+        """Return the lines after line `after` that are not in the bucket yet, about `MAX_MESSAGE` bytes of them."""
+        room = live.MAX_MESSAGE
         with self._change:
             waiting = [(chunk.first, chunk.lines, chunk.data) for chunk in self._spool.waiting]
             waiting += self._buffer
@@ -136,7 +136,7 @@ class Log:
 
         redact, rest, shown_at = self.redactor.redact, b"", time.monotonic()
         # beyond this length, a secret that begins in the first piece of a line is complete
-        limit = LONGEST_LINE + self.redactor.longest
+        limit = MAX_LINE + self.redactor.longest
         while True:
             data = os.read(descriptor, 64 * 1024)
             if not data:
@@ -151,8 +151,8 @@ class Log:
                 rest = rest[bar_end + 1 :]
             rest = redact(rest) if len(rest) > limit else rest
             while len(rest) > limit:
-                lines.append(rest[:LONGEST_LINE])
-                rest = rest[LONGEST_LINE:]
+                lines.append(rest[:MAX_LINE])
+                rest = rest[MAX_LINE:]
             if lines:
                 take(lines)
         if rest:
@@ -162,7 +162,7 @@ class Log:
     def _add(self, lines: List[bytes], tag: bytes) -> List[bytes]:
         """Add lines, and return them as a terminal would show them, with long lines split."""
         lines = [_visible(line) if b"\r" in line else line for line in lines]
-        if max(map(len, lines)) > LONGEST_LINE:
+        if max(map(len, lines)) > MAX_LINE:
             lines = [piece for line in lines for piece in _split(line)]
         with self._change:
             self._time = max(self._time, self._clock())
@@ -263,4 +263,4 @@ def _visible(line: bytes) -> bytes:
 
 
 def _split(line: bytes) -> List[bytes]:
-    return [line[i : i + LONGEST_LINE] for i in range(0, max(1, len(line)), LONGEST_LINE)]
+    return [line[i : i + MAX_LINE] for i in range(0, max(1, len(line)), MAX_LINE)]

@@ -15,7 +15,7 @@ from tpujob.agent.storage import Storage, StorageError, retry
 from tpujob.protocol import signing
 
 MAX_SIZE = 256 * 1024**2  #: bytes of a list
-PATIENCE = 10.0  #: seconds of retries for a write
+WRITE_TIMEOUT = 10.0  #: seconds of retries for a write
 ABSENT = (404, 416)  #: HTTP statuses of absent and of empty objects
 
 
@@ -74,7 +74,7 @@ class OutputList:
             raise StorageError(message % (len(self.contents), MAX_SIZE // 1024**2))
         self._written = b""  # a failed upload may have replaced the list
         # Cloud Storage accepts about one write a second of an object
-        retry(partial(self._storage.put, self._path, data), PATIENCE)
+        retry(partial(self._storage.put, self._path, data), WRITE_TIMEOUT)
         self._written = text
 
     def _text(self) -> bytes:

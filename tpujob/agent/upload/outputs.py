@@ -59,14 +59,14 @@ THREADS = 8  #: parallel downloads
 EVERY = 300.0  #: seconds between two polls for new files, without a new checkpoint
 #: seconds without a change after which a file is uploaded, unless a checkpoint was reported or the program has ended
 SETTLED = 2.0
-PATIENCE = 600.0  #: seconds of retries at the end
+FINAL_TIMEOUT = 600.0  #: seconds of retries at the end
 RETRY = 5.0  #: seconds between two tries for a checkpoint, and at the end
 BATCH = 256 * 1024**2  #: bytes that are hashed, listed and uploaded together
 NOT_FOUND = 404  #: HTTP status
 PART = ".tpujob-part-"  #: prefix of incomplete downloads, which are never uploaded
 SHOWN = 3  #: most names in a line of the log
-LONGEST_SHOWN = 120  #: characters of a name there
-LONGEST_NAME = 1024  #: bytes of an object's name
+MAX_SHOWN_NAME = 120  #: characters of a name there
+MAX_OBJECT_NAME = 1024  #: bytes of an object's name
 #: errors of this process or its host, not of a file
 NOT_OF_FILE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 #: a folder on the way was replaced or deleted
@@ -149,8 +149,8 @@ class Outputs:
         for folder in self._folders:
             os.makedirs(os.path.join(self._work, folder), exist_ok=True)
         if objects and not signed:
-            text = "no list that this host has signed names %s below %s: an earlier version of tpujob wrote them, or "
-            text += "the list was removed. Delete these objects to start without them; "
+            text = "no list that this host has signed names %s below %s: the list was removed, "
+            text += "or others wrote them. Delete these objects to start without them; "
             text += "docs/data.md, Outputs, says how to use them"
             raise UnsignedOutputs(text % (_count(len(objects), "object"), self._bucket_folder))
         allowed = {name: file for name, file in objects.items() if self._allowed_contents(file)}
@@ -532,7 +532,7 @@ def _why_not(path: str, version: _Version, mode: int) -> str:
         return "names that are not UTF-8"
     if b"\n" in name or b"\r" in name:
         return "names with a line break"
-    return "names that are too long for the bucket" if len(name) > LONGEST_NAME else ""
+    return "names that are too long for the bucket" if len(name) > MAX_OBJECT_NAME else ""
 
 
 def _reason_of(error: OSError) -> str:
@@ -540,8 +540,8 @@ def _reason_of(error: OSError) -> str:
 
 
 def _shortened(name: str) -> str:
-    half = LONGEST_SHOWN // 2
-    return name if len(name) <= LONGEST_SHOWN else name[:half] + "..." + name[-half:]
+    half = MAX_SHOWN_NAME // 2
+    return name if len(name) <= MAX_SHOWN_NAME else name[:half] + "..." + name[-half:]
 
 
 def _version(path: str) -> _Version:

@@ -19,10 +19,10 @@ from tpujob.protocol import ReportDocument
 from tpujob.protocol.limits import MAX_CHECKPOINTS, MAX_METRICS
 from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES, Cell, SeriesDocument
 
-LONGEST_EVENT = 64 * 1024  #: bytes
+MAX_EVENT = 64 * 1024  #: bytes
 MAX_READ = 4 * 1024 * 1024  #: bytes
 MAX_NAME = 60  #: characters of the name of a metric or a phase
-KEPT = 200  #: newest checkpoints among which `facts_before` searches
+MAX_CHECKPOINTS_KEPT = 200  #: newest checkpoints among which `facts_before` searches
 
 
 class ProgressReader:
@@ -33,8 +33,10 @@ class ProgressReader:
         self.facts: ReportDocument = {"metrics": {}}
         self.held = False  #: a checkpoint counts only once `confirm` is called
         self.newest_checkpoint: Any = None  #: the newest that the program reported
-        self._pending: Deque[Any] = deque(maxlen=KEPT)  #: reported, and not counted yet
-        self._checkpoints: Deque[Any] = deque(maxlen=KEPT)
+        self._pending: Deque[Any] = deque(
+            maxlen=MAX_CHECKPOINTS_KEPT
+        )  #: reported, and not counted yet
+        self._checkpoints: Deque[Any] = deque(maxlen=MAX_CHECKPOINTS_KEPT)
         self.nonfinite_steps = 0  #: reported steps since the last finite loss
         self.signs = 0  #: phases, steps and checkpoints so far
         self.stepped_at = 0.0  #: time of the newest step in `events.jsonl`, by the host's clock
@@ -52,7 +54,7 @@ class ProgressReader:
             return False
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > LONGEST_EVENT:
+        if len(self._rest) > MAX_EVENT:
             self._rest = b""
         for line in filter(None, lines):
             self._process_event(line)
@@ -110,7 +112,7 @@ class ProgressReader:
     def _count_checkpoint(self, step: Any) -> None:
         self.facts["checkpoint"] = step
         since = self.nonfinite_since
-        # of the others there may be more than KEPT
+        # of the others there may be more than MAX_CHECKPOINTS_KEPT
         if step is not None and (since is None or step < since):
             self._checkpoints.append(step)
             self.facts["checkpoints"] = [*self._checkpoints][-MAX_CHECKPOINTS:]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Make and show the buckets of the context.")
 
 #: timeout of a request to Cloud Storage, in seconds
-PATIENCE = 60.0
+REQUEST_TIMEOUT = 60.0
 
 
 @app.command()
@@ -43,7 +43,7 @@ def create(
     changed = context.with_bucket(current, region, bucket)  # refuses a wrong name
     with client.blobs(settings, current.project) as blobs:
         made = blobs.make_bucket(
-            bucket, region, log_days=log_days or None, adopt=adopt, timeout=PATIENCE
+            bucket, region, log_days=log_days or None, adopt=adopt, timeout=REQUEST_TIMEOUT
         )
     if changed != current:
         context.save_bucket(settings, current, region, bucket)
@@ -63,7 +63,8 @@ def show(as_json: Json = False) -> None:
         )
     with client.blobs(settings, current.project) as blobs:
         buckets = {
-            region: blobs.bucket(name, timeout=PATIENCE) for region, name in current.buckets.items()
+            region: blobs.bucket(name, timeout=REQUEST_TIMEOUT)
+            for region, name in current.buckets.items()
         }
     if as_json:
         say_json([_record(facts, region) for region, facts in buckets.items()])

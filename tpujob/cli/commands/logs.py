@@ -15,7 +15,7 @@ from tpujob.cli.render.lines import log_line, log_text, numbered_line
 from tpujob.domain import text as blocks
 from tpujob.domain.text import many
 from tpujob.errors import BadRequest, NotFound
-from tpujob.protocol.limits import LONGEST_LINE
+from tpujob.protocol.limits import MAX_LINE
 from tpujob.wiring.retrying import RetryingClient
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _lines(source: LogSource, follow: bool, tail: int | None) -> Iterator[LogLin
 
 def _search(source: LogSource, query: SearchQuery) -> Iterator[tuple[list[WindowLine], int]]:
     """Yield pages of matches, each with the number of all matches."""
-    request: SearchQuery = {"limit": 1000, "width": LONGEST_LINE, **query, **source.filters()}  # pyright: ignore[reportAssignmentType]
+    request: SearchQuery = {"limit": 1000, "width": MAX_LINE, **query, **source.filters()}  # pyright: ignore[reportAssignmentType]
     while True:
         answer = source.retrying.ask(
             lambda api, request=request: api.log_search(source.job, request)
@@ -199,7 +199,7 @@ def _print_matches(source: LogSource, query: SearchQuery, *, as_json: bool) -> N
 
 def _print_line(source: LogSource, host: int, number: int, around: int, *, as_json: bool) -> None:
     """Print a line of `host` with its context: lines of the source's host, or of all hosts. Raises NotFound."""
-    place: WindowQuery = {"of": host, "line": number, "width": LONGEST_LINE, **source.filters()}  # pyright: ignore[reportAssignmentType]
+    place: WindowQuery = {"of": host, "line": number, "width": MAX_LINE, **source.filters()}  # pyright: ignore[reportAssignmentType]
 
     def window(side: str, lines: int) -> list[WindowLine]:
         if not lines:

@@ -154,7 +154,7 @@ def corrected(circuits: Circuits, now: float) -> Circuits:
     """Return the circuits, half open if a clock that was ahead has opened them."""
 
     def until(circuit: Circuit) -> float:
-        longest = retry.LONGEST if circuit.limit is None else RAISED
+        longest = retry.MAX_DELAY if circuit.limit is None else RAISED
         return retry.due_at(circuit.until, now, longest)
 
     return {name: replace(c, until=until(c)) for name, c in circuits.items()}

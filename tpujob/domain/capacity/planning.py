@@ -6,7 +6,7 @@ jobs give the same plan, however they are sorted.
    share, over owners; then by rank, age and id.
 3. One walk in that order. A job requests what is free to be requested; what the cloud refuses it is closed for all jobs
    after it. So shapes are served strictly in order, and no job waits behind one of another shape. A job that only the
-   quota keeps waiting is overtaken by smaller ones, until it has waited for PATIENCE: then the quota is kept free for
+   quota keeps waiting is overtaken by smaller ones, until it has waited for OVERTAKE_S: then the quota is kept free for
    it for DRAIN, and not for as long after that, in turns. So it is with a limit that the cloud has named. The slice of
    a program that has ended goes at once to the first job that it fits: of the same owner, or of any, as the settings
    say.
@@ -33,7 +33,7 @@ AGED = 86_400.0
 #: requests of one shape that may wait in the cloud's queue at once: a job after them would only wait behind them
 REQUESTS = 4
 #: seconds for which smaller jobs may overtake one that only the quota keeps waiting
-PATIENCE = 1800.0
+OVERTAKE_S = 1800.0
 #: seconds for which the quota is then kept free for it, and for which it then is not, in turns
 DRAIN = 6 * 3600.0
 #: refusals of a job after which no quota is kept free for it: the cloud has no such slice
@@ -347,7 +347,7 @@ class _Walk:
             if reason.kind is _K.REFUSED:
                 self.closed[way.shape].append(entry.id)
                 self.against.clear()
-        if waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN:
+        if waited >= OVERTAKE_S and (waited - OVERTAKE_S) % (2 * DRAIN) < DRAIN:
             self._keep_quota(entry, lacks, ask)
         if not ask:
             several = len(reasons) > 1

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram, soon
-from tpujob.domain.decide import holding, releasing, spending
+from tpujob.domain.decide import holding, limits, releasing
 from tpujob.domain.decide.attempt_end import (
     began_at,
     best_progress,
@@ -119,7 +119,7 @@ def _start(job: Job, seen: Observation, reports: Sequence[HostReport], now: floa
 def _take_over(job: Job, seen: Observation, reports: Sequence[HostReport]) -> Decision | None:
     """Start the agents again that were killed: each takes over its program. None: no agent was, or another host does
     not answer, without which nothing is started."""
-    killed = [r for r in reports if r.host in seen.abandoned and r.age < stall.SILENCE]
+    killed = [r for r in reports if r.host in seen.agents_died and r.age < stall.SILENCE]
     if not killed or seen.silent or not isinstance(seen.serving(job), Present):
         return None
     return Decision(action=StartProgram(), wake_in=2)
@@ -188,7 +188,7 @@ def _interrupted(job: Job, seen: Observation, now: float) -> Decision | None:
 
 def _used_up(job: Job, seen: Observation, now: float) -> Decision | None:
     """Decide whether a limit ends the attempt; not one whose program has just ended by itself."""
-    limit = spending.used_up(job, seen, now)
+    limit = limits.used_up(job, seen, now)
     if limit is None or triage.ended(seen.heard, job.hosts):
         return None
     return Decision(holding.stop_for_good(job, limit, seen.heard, now), StopProgram(), wake_in=1)
@@ -244,7 +244,7 @@ def _lost_peer(
     """Decide about an end that the loss of another host, or of the slice, may have caused: wait until that is known, or
     end the attempt for that host. None: every other host has given a sign of life, so the end counts."""
     doubtful = contact.in_doubt(reports, job.hosts, seen.answered)
-    suspects = [r for r in reports if r.host in doubtful | seen.abandoned]
+    suspects = [r for r in reports if r.host in doubtful | seen.agents_died]
     unheard = [r for r in contact.unreported(job, reports, now) if r.host in doubtful]
     if lost := _silent(job, seen, suspects, unheard, failed=True):
         return _over(job, lost, reports, now)
@@ -287,7 +287,7 @@ def _silent(
         seen.silent,
         seen.report_every,
         disturbed=seen.disturbed,
-        abandoned=seen.abandoned,
+        agents_died=seen.agents_died,
         failed=failed,
     )
 

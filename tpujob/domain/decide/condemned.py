@@ -5,16 +5,16 @@ deleted as soon as another slice is ready, or is not expected soon.
 """
 
 from tpujob.domain.actions import Decision, StopProgram
-from tpujob.domain.decide import releasing, spending
+from tpujob.domain.decide import limits, releasing
 from tpujob.domain.model import DesiredState, Job, Slice, State
 from tpujob.domain.observations import Absent, Observation, Present, SliceSeen, SliceState
 
 #: maximum seconds for which a condemned slice is kept
-MOST = 15 * 60.0
+MAX_KEPT_S = 15 * 60.0
 #: the maximum after the request for its replacement
-MOST_REQUESTED = 2 * 60.0
+MAX_REQUESTED_S = 2 * 60.0
 #: maximum number of condemned slices whose deletion was not seen, while another slice is requested
-MOST_KEPT = 2
+MAX_UNSEEN = 2
 #: seconds after the program's grace at which an unconfirmed stop is given up, and the slice deleted
 STOP_PATIENCE = 90.0
 
@@ -30,7 +30,7 @@ def give_back(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _next(job: Job, slice: Slice, seen: Observation, now: float) -> Decision | None:
-    leaves = slice.delete_asked_at is not None or spending.keeps_nothing(job, seen, now)
+    leaves = slice.delete_asked_at is not None or limits.keeps_nothing(job, seen, now)
     if leaves or may_go(job, slice, seen.of(slice), now):
         return releasing.leaving(job, slice, seen, now)
     return None if slice.stopped else Decision(action=StopProgram(slice.name), wake_in=2)
@@ -48,13 +48,13 @@ def may_go(job: Job, slice: Slice, look: SliceSeen, now: float) -> bool:
     needs_another = (
         job.state in (State.QUEUED, State.PROVISIONING) and job.desired is DesiredState.RUN
     )
-    slow = job.state is State.PROVISIONING and now - job.state_since > MOST_REQUESTED
-    return replaced or lost or unstoppable or not needs_another or slow or age > MOST
+    slow = job.state is State.PROVISIONING and now - job.state_since > MAX_REQUESTED_S
+    return replaced or lost or unstoppable or not needs_another or slow or age > MAX_KEPT_S
 
 
 def too_many(job: Job, seen: Observation) -> bool:
     """Return whether so many are kept that no other slice may be requested. Those seen being deleted do not count."""
-    return sum(slice.name not in seen.leaving for slice in job.condemned) > MOST_KEPT
+    return sum(slice.name not in seen.deleting for slice in job.condemned) > MAX_UNSEEN
 
 
 def still_running(job: Job) -> bool:

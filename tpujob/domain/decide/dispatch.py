@@ -31,10 +31,10 @@ from tpujob.domain.decide import (
     copying,
     group,
     holding,
+    limits,
     provisioning,
     queued,
     releasing,
-    spending,
 )
 from tpujob.domain.decide.attempt_end import end_attempt
 from tpujob.domain.events import OBSERVED, AboutSlice, Event, EventKind
@@ -58,13 +58,13 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         return passed_on
     billed = billing.note(job, seen, now)
     job = with_billed(job, billed) if billed else job
-    decision = spending.warn(job, seen, now) or _by_state(job, seen, now)
+    decision = limits.warn(job, seen, now) or _by_state(job, seen, now)
     if job.condemned and decision.event is None and decision.action is None:
         # the next request may be hours away, and condemned slices are billed
         decision = condemned.give_back(job, seen, now) or _within(decision, soon(job, now))
     if billed:
         decision = billing.with_note(job, decision, billed, now)
-    due = spending.due_in(job, seen, now)
+    due = limits.due_in(job, seen, now)
     return _with_needs(decision if due is None else _within(decision, due), seen)
 
 

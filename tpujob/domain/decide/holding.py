@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram
-from tpujob.domain.decide import billing, releasing, spending
+from tpujob.domain.decide import billing, limits, releasing
 from tpujob.domain.decide.attempt_end import best_progress, end_attempt, ran_since, slice_name
 from tpujob.domain.decide.condemned import STOP_PATIENCE, still_running
-from tpujob.domain.decide.spending import ReachedLimit
+from tpujob.domain.decide.limits import ReachedLimit
 from tpujob.domain.events import Event, EventKind, Progressed, ReleaseStarted, SliceHeld
 from tpujob.domain.failures import retry, triage
 from tpujob.domain.failures.starts import OVERTAKEN
@@ -60,7 +60,7 @@ def _lost(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _kept(job: Job, seen: Observation, now: float) -> Decision:
-    limit = spending.used_up(job, seen, now)
+    limit = limits.used_up(job, seen, now)
     if job.desired is DesiredState.RUN and not limit and job.next_state is None:
         return _resume(job, now)
     until = None if job.hold_until is None else retry.due_at(job.hold_until, now, job.spec.hold)

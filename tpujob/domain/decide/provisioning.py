@@ -3,7 +3,7 @@
 from tpujob.domain.actions import CreateSlice, Decision, StartProgram, soon
 from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.offers import Offer
-from tpujob.domain.decide import billing, condemned, holding, releasing, spending
+from tpujob.domain.decide import billing, condemned, holding, limits, releasing
 from tpujob.domain.decide.attempt_end import slice_name
 from tpujob.domain.decide.queued import waited_out, waited_out_text
 from tpujob.domain.events import Event, EventKind, ReleaseStarted, SliceReady
@@ -34,7 +34,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         return Decision(holding.unused(job, ready, seen, now), wake_in=1)
     if job.desired is not DesiredState.RUN:
         return releasing.cancel(job, now, "cancelled before the slice was ready")
-    limit = spending.used_up(job, seen, now)
+    limit = limits.used_up(job, seen, now)
     if limit:
         then = State.FAILED if limit.own else State.QUEUED
         return releasing.start(job, now, limit.text, ReleaseStarted(then, limit.cause))

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from tpujob.domain.actions import CreateSlice, Decision
 from tpujob.domain.capacity import circuits, datasets
-from tpujob.domain.decide import condemned, copying, spending
+from tpujob.domain.decide import condemned, copying, limits
 from tpujob.domain.events import Event, EventKind, Finished, SliceReceived, SliceRequested
 from tpujob.domain.failures.retry import due_at
 from tpujob.domain.lifecycle import event
@@ -38,7 +38,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     possible = circuits.allowed(job, seen.prices)
     if not possible:
         return _end(job, _nowhere(job, now))
-    offers, unpaid = spending.paid_for(job, seen, possible, now)
+    offers, unpaid = limits.paid_for(job, seen, possible, now)
     if unpaid:
         return _unpaid(job, unpaid, now)
     wake = due_at(job.wake, now)
@@ -81,7 +81,7 @@ def receive(job: Job, slice_: Slice, giver: str, seen: Observation, now: float) 
     known = any(s.name == slice_.name for s in job.slices)
     if not chosen or not waits or job.condemned or known or job.tpu_slices != slice_.tpu_slices:
         return None
-    if spending.paid_for(job, seen, chosen, now)[1]:
+    if limits.paid_for(job, seen, chosen, now)[1]:
         return None
     if copying.decide(job, chosen[0], seen.prices, now):
         return None
@@ -134,9 +134,8 @@ def _end(job: Job, end: Event) -> Decision:
 
 def _slice_name(job: Job, k: int) -> str:
     """Return the name in the cloud. Jobs of two stores, such as a lost one and its successor, can have the same ids;
-    the job's word makes the names different. A job without a word uses its backend's folder in a shared bucket."""
-    own = job.suffix or job.bucket.removeprefix("gs://").partition("/")[2]
-    return f"tj-{job.id}-{k}-{own}" if own else f"tj-{job.id}-{k}"
+    the job's suffix makes the names different."""
+    return f"tj-{job.id}-{k}-{job.suffix}" if job.suffix else f"tj-{job.id}-{k}"
 
 
 def _lacks_capacity(job: Job, place: Place | None) -> bool:

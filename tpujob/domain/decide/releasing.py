@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from tpujob.domain.actions import Decision, DeleteSlice, HandOn, soon
 from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.entries import HANDED_WITHIN, gives_until
-from tpujob.domain.decide import billing, spending
+from tpujob.domain.decide import billing, limits
 from tpujob.domain.events import (
     AboutSlice,
     Event,
@@ -84,7 +84,7 @@ def _is_ready(slice: Slice, seen: Observation) -> bool:
 def _keep(job: Job, seen: Observation, now: float) -> Decision | None:
     """Keep the slice of a program that has ended for a later job; None: it is not kept, or not any longer."""
     keep = seen.hand_over.keep
-    if not keep or job.next_state is State.QUEUED or spending.used_up(job, seen, now):
+    if not keep or job.next_state is State.QUEUED or limits.used_up(job, seen, now):
         return None
     if job.hold_until is None:
         text = f"its slice is kept for {duration(keep)}, for the next job that fits"
@@ -150,7 +150,7 @@ def _wait_until_suspended(job: Job, slice: Slice, now: float) -> Decision:
 def deletion_is_sure(slice: Slice, seen: Observation) -> bool:
     """Return whether one poll that misses the slice proves that it is gone: its deletion was seen; or it was never
     ready, so that no program runs on it, and the sweep finds it if the poll was wrong."""
-    return slice.ready_at is None or slice.name in seen.leaving
+    return slice.ready_at is None or slice.name in seen.deleting
 
 
 def look_again(job: Job, slice: Slice, seen: Observation, now: float) -> Decision | None:

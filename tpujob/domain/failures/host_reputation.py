@@ -20,7 +20,7 @@ OWNERS = 2
 #: weight of an accusation: of a machine that is the only possible one, and of each of several
 NAMED, ONE_OF_SEVERAL = 2.0, 0.8
 #: number of accusations that a record keeps, the newest
-KEPT = 20
+MAX_ACCUSATIONS = 20
 #: times that a job gives back a slice for a machine that is only suspected; then it takes what it gets
 REFUSALS = 3
 
@@ -89,5 +89,5 @@ def accused(suspect: Suspect, accusation: Accusation) -> Suspect:
     attempt = (accusation.job, accusation.attempt)
     others = [a for a in suspect.accusations if (a.job, a.attempt) != attempt]
     stays = [] if accusation.standing is Standing.REFUTED else [accusation]
-    made = tuple([*others, *stays][-KEPT:])
+    made = tuple([*others, *stays][-MAX_ACCUSATIONS:])
     return replace(suspect, updated_at=max(suspect.updated_at, accusation.at), accusations=made)

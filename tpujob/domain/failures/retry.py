@@ -121,10 +121,10 @@ def kills_hosts(job: Job, now: float) -> str:
 
 
 #: seconds that no delay between two retries exceeds, waits for the answer of another job's request included
-LONGEST = 1800.0
+MAX_DELAY = 1800.0
 
 
-def due_at(stored: float, now: float, longest: float = LONGEST) -> float:
+def due_at(stored: float, now: float, longest: float = MAX_DELAY) -> float:
     """Return when something is due that was put off by at most `longest` seconds: at the stored time; now, if that time
     can only come from a clock that was ahead and is corrected since."""
     return now if stored - now > longest else stored

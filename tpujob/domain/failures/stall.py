@@ -105,19 +105,19 @@ def silent(
     every: float,
     *,
     disturbed: bool = False,
-    abandoned: Collection[int] = (),
+    agents_died: Collection[int] = (),
     failed: bool = False,
 ) -> End | None:
     """Return the end of an attempt with a host that has stopped reporting. Two signals are needed: no report, and no
     answer over SSH. A host that answers SSH has lost its agent, and the slice is not to blame. `every`: seconds between
     two reports. `disturbed`: others write where hosts report, so that the silence of a host that answers SSH proves
-    nothing. `abandoned`: silent hosts whose agents are known to be gone. `failed`: another host's program
+    nothing. `agents_died`: silent hosts whose agents are known to be gone. `failed`: another host's program
     has failed, as it does when its peer is lost."""
     short = pace(every)
     patience = LATELY if failed else QUIET
     for report in (r for r in reports if r.phase != Phase.EXITED):
         quiet = proof(report.host, f"has not reported for {duration(report.age)}")
-        if report.host in abandoned:  # no more reports can come
+        if report.host in agents_died:  # no more reports can come
             message = f"host {report.host} {quiet.text}: something has killed its agent"
             return End(Outcome.FAILED, Cause.CRASH, report.host, message, (quiet,))
         if report.age <= patience * short:

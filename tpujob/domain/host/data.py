@@ -70,9 +70,9 @@ def data_mounts(job: Job) -> list[MountOrder]:
 
 
 def _stages(job: Job) -> Mapping[str, str]:
-    """Return the stage of each data set, by name. Records of old versions have none: their data is streamed."""
+    """Return the stage of each data set, by name."""
     requested = {data_set.to: data_set.stage for data_set in job.spec.data}
-    return {data_set.name: requested.get(data_set.name, "stream") for data_set in job.data}
+    return {data_set.name: requested[data_set.name] for data_set in job.data}
 
 
 def _folders(job: Job) -> dict[str, str]:

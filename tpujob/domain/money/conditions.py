@@ -21,7 +21,7 @@ from tpujob.domain.money.durations import (
 from tpujob.domain.money.samples import SamplePlace, SliceSample
 
 #: the largest weight of history, in observed ends: a zone has good days and bad ones
-MOST_WEIGHT = 4.0
+MAX_WEIGHT = 4.0
 #: the largest weight of history at other places with the same pricing
 ELSEWHERE = 2.0
 
@@ -150,7 +150,7 @@ def _rates(
 ) -> tuple[Rates, ...]:
     """Return the rates learned at this place; their prior is what all places with the same pricing teach."""
     elsewhere = limit_weight(learn_rates(priors, _stays(same_pricing, kind)), ELSEWHERE)
-    return limit_weight(learn_rates(elsewhere, _stays(same_place, kind)), MOST_WEIGHT)
+    return limit_weight(learn_rates(elsewhere, _stays(same_place, kind)), MAX_WEIGHT)
 
 
 def _stays(samples: Sequence[SliceSample], kind: Literal["wait", "life"]) -> list[list[Stay]]:

@@ -10,15 +10,15 @@ PAGE = 1000
 #: seconds for which one list serves all ticks, for each page of all lists
 LASTS = 2.0
 #: the largest product of LASTS and pages, in seconds
-LONGEST = 10.0
+MAX_LAST_S = 10.0
 #: the smallest seconds between two lists that no tick asks for
 UNASKED = 4.0
 #: US dollars that all lists may cost in a month, however many pages there are
-MOST_USD = 60
+MAX_USD = 60
 
 
 def seconds_between_lists(pages: int, prices: PriceList = LIST) -> float:
     """Return the seconds for which a list serves if all lists together have `pages` pages."""
     pages = max(1, pages)
-    within_limit = float(prices.usd_of_operations(pages, 0)) * HOURS_A_MONTH * 3600 / MOST_USD
-    return max(min(LONGEST, LASTS * pages), within_limit)
+    within_limit = float(prices.usd_of_operations(pages, 0)) * HOURS_A_MONTH * 3600 / MAX_USD
+    return max(min(MAX_LAST_S, LASTS * pages), within_limit)

@@ -9,11 +9,11 @@ from tpujob.domain.notifications.model import Message, Notification, Receipt
 #: seconds before each further try; the last one is repeated
 PAUSES = (5.0, 60.0, 300.0, 1800.0, 3600.0)
 #: tries of one message, which take about three days
-MOST_TRIES = 76
+MAX_TRIES = 76
 #: largest share by which a pause is changed, so that messages of one outage are not retried together
 JITTER = 0.1
 #: the longest pause that a receiver can ask for
-LONGEST = 86400.0
+MAX_PAUSE = 86400.0
 #: seconds for which one process alone may try a message
 CLAIM = 60.0
 #: the most messages of one channel within BURST_SECONDS
@@ -45,7 +45,9 @@ def record_try(message: Message, receipt: Receipt, now: float, chance: float) ->
     tried = replace(message, tried=count, tried_at=now, error=receipt.error[:300], due=None)
     if not receipt.error:
         return replace(tried, state="sent")
-    if receipt.permanent or count >= MOST_TRIES:
+    if receipt.permanent or count >= MAX_TRIES:
         return replace(tried, state="failed")
     pause = PAUSES[min(count, len(PAUSES)) - 1] * (1 + JITTER * (2 * chance - 1))
-    return replace(tried, state="waiting", due=now + max(pause, min(receipt.retry_after, LONGEST)))
+    return replace(
+        tried, state="waiting", due=now + max(pause, min(receipt.retry_after, MAX_PAUSE))
+    )

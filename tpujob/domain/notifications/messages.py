@@ -30,7 +30,6 @@ _WORDS: Mapping[NotificationKind, _Words] = {
     _K.LEAK: _Words("slice that no job claims", "tpujob leaks", "/capacity"),
     _K.HOST_REFUSED: _Words("machine refused", "tpujob hosts", "/hosts"),
     _K.TEST: _Words("test", "tpujob notifications", "/notifications"),
-    _K.SUMMARY: _Words("daily summary", "tpujob list --all"),
 }
 
 
@@ -38,7 +37,7 @@ def headline(message: Message) -> str:
     """Return one line of at most 150 characters, without line breaks or invisible characters."""
     fact = message.notification
     event = _WORDS[fact.kind].headline
-    if fact.kind in (_K.SUMMARY, _K.TEST):
+    if fact.kind is _K.TEST:
         return f"tpujob: {event}"
     job = f"{fact.name} ({fact.job}) " if fact.job else ""
     why = f": {fact.cause}" if fact.cause and fact.kind is not _K.BUDGET_USED_UP else ""

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Literal
 
 #: seconds for which messages are kept; a notification cannot be sent a second time before that
-KEPT = 30 * 86400.0
+MESSAGE_TTL = 30 * 86400.0
 
 
 class NotificationKind(StrEnum):
@@ -23,7 +23,6 @@ class NotificationKind(StrEnum):
     LEAK = "leak"  #: a slice that no job claims
     HOST_REFUSED = "host_refused"  #: a bad machine, which gets no more programs
     TEST = "test"
-    SUMMARY = "summary"  #: a summary of a day; only in records of earlier versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Message:
     @property
     def until(self) -> float:
         """The time at which the message is removed."""
-        return self.at + KEPT
+        return self.at + MESSAGE_TTL
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ _OPERATORS = frozenset({_K.LEAK, _K.HOST_REFUSED})
 #: begins a line of the output that is the agent's, and proves nothing
 _OF_AGENT = "[tpujob] "
 #: most characters of a sentence
-LONGEST = 400
+MAX_SENTENCE = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def _make(
         key=key,
         kind=kind,
         at=event.at,
-        text=one_line(in_full(public, ended_by(job, event.at)), LONGEST),
+        text=one_line(in_full(public, ended_by(job, event.at)), MAX_SENTENCE),
         job=job.id,
         name=job.name,
         user=job.user,
@@ -152,7 +152,7 @@ def _make(
         zone=slices[-1].zone if with_zone else "",
         lines=_evidence(job, attempt, cause),
         owner=job.owner,
-        public=one_line(public, LONGEST),
+        public=one_line(public, MAX_SENTENCE),
     )
 
 
@@ -187,14 +187,14 @@ def find_overdue(
         key=f"{job.id}/{len(job.attempts)}/{kind}/{since:.0f}",
         kind=kind,
         at=due,
-        text=one_line(lasts + in_full(job.message, job.attempts), LONGEST),
+        text=one_line(lasts + in_full(job.message, job.attempts), MAX_SENTENCE),
         job=job.id,
         name=job.name,
         user=job.user,
         attempt=len(job.attempts),
         zone=slice.zone if slice else "",
         owner=job.owner,
-        public=one_line(lasts + job.message, LONGEST),
+        public=one_line(lasts + job.message, MAX_SENTENCE),
     )
     return fact, None
 
@@ -238,7 +238,7 @@ def report_leak(
             f"billed: `tpujob sweep --slice {name}` releases it"
         )
         key += "/unclear"
-    return Notification(key, _K.LEAK, now, one_line(text, LONGEST), zone=zone)
+    return Notification(key, _K.LEAK, now, one_line(text, MAX_SENTENCE), zone=zone)
 
 
 def report_account(account: Account) -> Notification | None:

@@ -404,7 +404,7 @@ Env = Annotated[
 ]
 Secrets = Annotated[
     tuple[str, ...],
-    names("the name of a secret", Checked(_env_name, schema_of(_ENV_SCHEMA)), secrets.MOST),
+    names("the name of a secret", Checked(_env_name, schema_of(_ENV_SCHEMA)), secrets.MAX_SECRETS),
 ]
 CHANNEL = r"[a-z][-a-z0-9]{0,38}[a-z0-9]"
 channel = matching(CHANNEL, "the name of a channel: 2 to 40 of a-z, 0-9 and -")

@@ -14,7 +14,7 @@ from tpujob.domain.spec.fields import Checked, value_text
 from tpujob.domain.spec.shell import PARAMETER, fill
 from tpujob.domain.spec.yaml import describe, plain
 
-MOST = 10_000  #: most elements of a group
+MAX_ELEMENTS = 10_000  #: most elements of a group
 MAX_KEYS = 20  #: keys of a matrix
 MAX_NAME = 40  #: characters of an element's name
 INDEX = "index"  #: in braces: the number of the element
@@ -25,7 +25,7 @@ _RANGE = r"0-([0-9]{1,9})(?:%([0-9]{1,9}))?"
 # Fields --------------------------------------------------------------------------------------------------------------
 
 _SCALAR = {"type": ["string", "number", "boolean"]}
-_count = kinds.count(MOST, 1)
+_count = kinds.count(MAX_ELEMENTS, 1)
 
 Count = Annotated[int, _count]
 AtOnce = Annotated[int | None, kinds.optional(_count)]
@@ -52,8 +52,8 @@ def _array(value: Any) -> Any:
             f"must be a number of elements, or a range that begins at 0, such as 0-99 or 0-99%8, not {describe(value)}"
         )
     last, at_once = match.groups()
-    if at_once is not None and not 1 <= int(at_once) <= MOST:
-        raise ValueError(f"must have a number from 1 to {MOST:,} after %, not {at_once}")
+    if at_once is not None and not 1 <= int(at_once) <= MAX_ELEMENTS:
+        raise ValueError(f"must have a number from 1 to {MAX_ELEMENTS:,} after %, not {at_once}")
     return {"count": _count(int(last) + 1), "at_once": at_once and int(at_once)}
 
 
@@ -176,9 +176,9 @@ def problems(
     if problems or (array is None and matrix is None):
         return problems
     combinations = prod(map(len, (matrix or {}).values()))
-    made = combinations if combinations > 10 * MOST else count(array, matrix, exclude)
-    if made > MOST:
-        problems.append(Problem(("matrix",), f"makes {made:,} jobs, more than {MOST:,}"))
+    made = combinations if combinations > 10 * MAX_ELEMENTS else count(array, matrix, exclude)
+    if made > MAX_ELEMENTS:
+        problems.append(Problem(("matrix",), f"makes {made:,} jobs, more than {MAX_ELEMENTS:,}"))
     if not made:
         problems.append(Problem(("exclude",), "leaves out every row of the matrix"))
     last = f"-{max(made, 1) - 1}"

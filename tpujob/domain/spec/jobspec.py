@@ -24,7 +24,7 @@ from tpujob.domain.spec.yaml import EACH, KeyPath, describe
 
 
 #: the largest budget in US dollars
-MOST = 100_000_000
+MAX_BUDGET_USD = 100_000_000
 
 
 def check_usd(value: Any) -> float:
@@ -33,12 +33,16 @@ def check_usd(value: Any) -> float:
         raise ValueError(
             f"must be a number of US dollars, such as 50 or 12.50, not {describe(value)}"
         )
-    if not 0.01 <= value <= MOST:  # not a number is in no range
-        raise ValueError(f"must be from 0.01 to {MOST:,} US dollars, not {describe(value)}")
+    if not 0.01 <= value <= MAX_BUDGET_USD:  # not a number is in no range
+        raise ValueError(
+            f"must be from 0.01 to {MAX_BUDGET_USD:,} US dollars, not {describe(value)}"
+        )
     return float(value)
 
 
-Usd = Annotated[float, Checked(check_usd, {"type": "number", "minimum": 0.01, "maximum": MOST})]
+Usd = Annotated[
+    float, Checked(check_usd, {"type": "number", "minimum": 0.01, "maximum": MAX_BUDGET_USD})
+]
 
 
 class JobBudget(SpecPart):

@@ -26,7 +26,7 @@ from tpujob.emulator.storage.model import (
 from tpujob.emulator.storage.upload import declared_hashes, receive
 
 _PART = re.compile(r"<Part>(.*?)</Part>", re.DOTALL)
-_MOST_PARTS = 10_000
+_MAX_PARTS = 10_000
 _LEAST_PART = 5 << 20  # bytes of each part but the last (documented: XML API multipart uploads)
 
 
@@ -77,8 +77,8 @@ class PartUploads:
     async def _take(self, request: Request, upload: _Upload) -> Response:
         """Store one part, in place of an earlier part of the same number."""
         text = request.query_params.get("partNumber", "")
-        if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= _MOST_PARTS:
-            raise _refused(400, "InvalidArgument", f"Part numbers are 1 to {_MOST_PARTS}.")
+        if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= _MAX_PARTS:
+            raise _refused(400, "InvalidArgument", f"Part numbers are 1 to {_MAX_PARTS}.")
         if COPY_SOURCE in request.headers:
             raise not_emulated("A part that is copied from an object")
         incoming = await receive(self._disk, request.stream(), declared_hashes(request))

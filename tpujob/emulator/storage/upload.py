@@ -198,7 +198,7 @@ def content_range(header: str) -> tuple[int | None, int | None]:
     return (int(match[1]) if match[1] else None, int(match[3]) if match[3] else None)
 
 
-_LONGEST_BOUNDARY = 70  #: characters (RFC 2046)
+_MAX_BOUNDARY = 70  #: characters (RFC 2046)
 
 
 async def split_related(
@@ -207,7 +207,7 @@ async def split_related(
     """Split a `multipart/related` body into the resource, the content's type, and the content, still streaming. Clients
     differ in line ends (CRLF or LF) and in the quotes of the boundary."""
     match = re.search(r"""boundary=["']?([^"';,]{1,200})""", content_type)
-    if not match or len(match[1].strip()) > _LONGEST_BOUNDARY:
+    if not match or len(match[1].strip()) > _MAX_BOUNDARY:
         raise invalid("A multipart upload names its boundary, of at most 70 characters.")
     mark = b"--" + match[1].strip().encode("latin-1")
     buffer, parts = b"", None

@@ -100,7 +100,7 @@ class HostStock:
 # The world -----------------------------------------------------------------------------------------------------------
 
 
-_KEPT_OPERATIONS = 1000
+_MAX_OPERATIONS = 1000
 _Record = TypeVar("_Record", Node, Queued)
 
 
@@ -235,7 +235,7 @@ class World:
         if request_id:
             self.requests[request_id] = name
         done = [o.name for o in self.operations.values() if o.done]
-        for old in done[:-_KEPT_OPERATIONS]:
+        for old in done[:-_MAX_OPERATIONS]:
             del self.operations[old]
         return operation
 

@@ -127,7 +127,7 @@ log = logging.getLogger(__name__)
 
 EVERY = 300.0  #: seconds between two readings
 #: seconds that the caller who begins the first reading waits for it
-PATIENCE = 3.0
+FIRST_READING = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Quotas:
                 begun.start()
                 self._reading = begun
         if begun and (wait or self._last.found is None):
-            begun.join(PATIENCE)
+            begun.join(FIRST_READING)
         return self._last
 
     def _run(self) -> None:

@@ -35,7 +35,7 @@ class Changes:
         self._poked = threading.Event()
         self._listeners = 0
         self._follower: threading.Thread | None = None
-        self._asked: float | None = None  #: when the follower began the read that goes on
+        self._asked: float | None = None  #: start of the read in progress
         self._failed: float | None = None  #: since when its reads have failed
         self._seen: int | None = None  #: the store was followed up to this change; None: not yet
         self._began = 0  #: from where on it was followed: what any job did before is not known
@@ -151,7 +151,7 @@ class Changes:
 # Events of one job ---------------------------------------------------------------------------------------------------
 
 
-MOST = 500  #: lists of events that are kept
+CACHED_LISTS = 500  #: lists of events that are kept
 
 
 class EventReader:
@@ -160,7 +160,7 @@ class EventReader:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._kept: LruDict[tuple[str, int, int], list[Event]] = LruDict(MOST)
+        self._kept: LruDict[tuple[str, int, int], list[Event]] = LruDict(CACHED_LISTS)
 
     def read(self, job: Job, after: int) -> list[Event]:
         """Return the events of a job that was just read, like `Store.events`, without a watch that only renews the one

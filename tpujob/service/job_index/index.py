@@ -285,7 +285,7 @@ class JobIndex:
             self._count(previous.listed, -1)
         row = full = b""
         if job.state.final:
-            # nothing of it moves any more: it owns no slice
+            # a final job changes no more
             whole, row = job_in_full(job), self._marshalled(job)
             full = self._marshalled(whole) if whole is not job else b""
         entry = _Entry(listed(job), job.version, None if row else job, row, full)

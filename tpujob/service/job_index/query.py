@@ -83,7 +83,7 @@ def _is_number(value: object) -> bool:
 
 
 #: characters of what is searched for, and values in one filter
-LONGEST, MOST = 200, 100
+MAX_TEXT, MAX_VALUES = 200, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ def parse_query(raw: Mapping[str, Any], caller: Principal, fields: Collection[st
     if order not in COLUMNS:
         raise _refused(f"order: a list has no column {order[:80]!r}", COLUMNS)
     text: str = raw.get("text", "")
-    if len(text) > LONGEST:
-        raise BadRequest(f"text: {LONGEST} characters at most are searched for")
+    if len(text) > MAX_TEXT:
+        raise BadRequest(f"text: {MAX_TEXT} characters at most are searched for")
     limit = raw.get("limit", 0)
     if limit < 0:
         raise BadRequest("limit: 0 or more rows", hint="0: all")
@@ -164,8 +164,8 @@ def _several(
     raw: Mapping[str, Any], name: str, allowed: Collection[str] | None = None
 ) -> frozenset[str] | None:
     values: list[str] = raw.get(name, [])
-    if len(values) > MOST:
-        raise BadRequest(f"{name}: {MOST} values at most")
+    if len(values) > MAX_VALUES:
+        raise BadRequest(f"{name}: {MAX_VALUES} values at most")
     for value in values:
         if allowed is not None and value not in allowed:
             raise _refused(f"{name}: there is no {value[:80]!r}", allowed)
@@ -213,7 +213,7 @@ class IndexedJob:
     step: int | None = None
     left: float | None = None
     loss: float | None = None
-    ended_at: float = 0.0  #: 0: it goes on
+    ended_at: float = 0.0  #: 0: active
     group: int = 0  #: number of the group that it is an element of; 0: of none
     is_group: bool = False
 
@@ -272,7 +272,7 @@ COLUMNS: Mapping[str, JobColumn] = {
     "name": JobColumn(False, lambda row, _: row.name[:COMPARED]),
     "user": JobColumn(False, lambda row, _: row.user[:COMPARED]),
     "state": JobColumn(False, lambda row, _: _PLACE[row.state]),
-    #: those that go on, then those that failed, then the others
+    #: active, then failed, then the others
     "active": JobColumn(
         False, lambda row, _: row.state.final + (row.state.final and row.state is not State.FAILED)
     ),

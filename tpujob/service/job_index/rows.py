@@ -15,7 +15,7 @@ from tpujob.service.runtime_info import RuntimeInfo
 from tpujob.service.views import hardware, job_facts, speed
 
 #: bytes of a row as JSON, at most
-MOST = 1500
+MAX_ROW = 1500
 #: bytes that each text of a row may have; a third of that where a row would be too long otherwise
 _ROOM = {"name": 80, "user": 80, "why": 300, "trouble": 160, "next": 220, "does": 80, "word": 60}
 _COMMANDS, _SLICES, _WARNINGS, _PARAMS = 2, 3, 2, 6  #: of a row, at most
@@ -50,9 +50,9 @@ def listed(job: Job) -> IndexedJob:
 
 
 def job_row(job: Job, runtime: RuntimeInfo, now: float, *, mine: bool) -> JobRow:
-    """Return a row of at most `MOST` bytes of JSON, with JSON types only."""
+    """Return a row of at most `MAX_ROW` bytes of JSON, with JSON types only."""
     row = _row(job, runtime, now, mine, 1)
-    return row if size(row) <= MOST else _row(job, runtime, now, mine, 3)
+    return row if size(row) <= MAX_ROW else _row(job, runtime, now, mine, 3)
 
 
 def size(row: JobRow) -> int:

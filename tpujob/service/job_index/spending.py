@@ -1,4 +1,4 @@
-"""Reports of costs, read as quickly as the jobs that go on: what has ended is summed once, as it changes no more.
+"""Reports of costs, read as quickly as the active jobs: a final job changes no more, and is summed once.
 
 They equal what `domain/money/report.py` computes from all records, which are too many to read at each request.
 """
@@ -17,7 +17,7 @@ from tpujob.lib.lru import LruDict
 from tpujob.ports import Store
 from tpujob.service.job_index.index import JobIndex
 
-MOST = 4  #: queries whose sums are kept: by job, some 2 kB a job
+CACHED_QUERIES = 4  #: queries whose sums are kept: by job, some 2 kB a job
 
 
 class _Granted(NamedTuple):
@@ -48,7 +48,7 @@ class EndedSpending:
         self._versions: dict[int, int] = {}  #: of the jobs that are summed
         self._granted: dict[int, _Granted] = {}
         self._covered: frozenset[tuple[str, str]] = frozenset()  #: slices of these
-        self._sums: LruDict[tuple[Group, str], _Sums] = LruDict(MOST)
+        self._sums: LruDict[tuple[Group, str], _Sums] = LruDict(CACHED_QUERIES)
 
     def unreadable(self) -> list[str]:
         """Return the ids of the jobs whose records cannot be read, and which no report includes."""

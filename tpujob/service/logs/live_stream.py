@@ -23,7 +23,9 @@ from tpujob.service.logs.segments import Until
 log = logging.getLogger(__name__)
 
 IDLE = 30.0  #: seconds without a reader, after which a stream is closed
-KEPT = 600.0  #: seconds after that for which lines not stored yet are kept, if there is room
+UNSTORED_TTL = (
+    600.0  #: seconds after that for which lines not stored yet are kept, if there is room
+)
 CONNECT = 10.0  #: seconds for a connection
 PAUSES = (1.0, 2.0, 5.0, 15.0)  #: seconds between two tries
 TRIES = 2  #: failed tries after a stream's end that are no trouble: the program may have ended, too
@@ -40,7 +42,7 @@ class Tails(NamedTuple):
 
     of: Mapping[int, LiveTail]  #: by host
     whole: bool  #: every host is connected just now
-    over: bool  #: the attempt has ended, and its agents are connected no more
+    over: bool  #: the attempt has ended, and its agents are disconnected
     settled_at: float = 0.0  #: when a host last reported that it had stored lines; monotonic
     trouble: str = ""  #: why hosts cannot be followed
 
@@ -197,7 +199,7 @@ class _Attempt:
     def forgotten(self, now: float) -> bool:
         """Return whether it may be forgotten."""
         unsettled = any(ring.end > ring.settled for ring in self.rings.values())
-        return now - self.read_at > IDLE + (KEPT if unsettled else 0)
+        return now - self.read_at > IDLE + (UNSTORED_TTL if unsettled else 0)
 
     def take(self, tail: live.TailMessage) -> None:
         ring = self.rings.setdefault(tail.host, Ring(max(LEAST, ROOM // self.count)))

@@ -18,11 +18,11 @@ from tpujob.service.logs.live_tail import joined
 from tpujob.service.logs.reader import LogReader, Positions
 from tpujob.service.logs.search import LogPattern, Searches, matcher
 from tpujob.service.logs.segment_reader import SegmentReader
-from tpujob.service.logs.segments import FRESH, SegmentLists, Until
+from tpujob.service.logs.segments import LIST_TTL, SegmentLists, Until
 
 PAGE_BYTES, PAGE_LINES = 1024 * 1024, 5000
 BLOCK_BYTES = 4 * 1024 * 1024
-MATCHES, MOST_MATCHES = 100, 1000
+MATCHES, MAX_MATCHES = 100, 1000
 #: seconds for an answer; a search that is not done by then says how far it came
 ANSWER, SEARCH = 15.0, 6.0
 #: searches at once: each holds a thread and a processor
@@ -41,7 +41,7 @@ class Logs:
         blobs: Blobs,
         live: LiveLogs | None = None,
         *,
-        fresh: float = FRESH,
+        fresh: float = LIST_TTL,
         answer: float = ANSWER,
     ) -> None:
         """`live`: what running hosts print that is not stored yet. `fresh`: seconds for which readers of a log that
@@ -121,8 +121,8 @@ class Logs:
         until = Until(self._answer)
         every = self._open(job, number, None, until)
         log = every.of_host(host)
-        limit = _within(query.get("lines", window.LINES), window.MOST_LINES)
-        width = _within(query.get("width", window.WIDTH), window.MOST_WIDTH)
+        limit = _within(query.get("lines", window.LINES), window.MAX_LINES)
+        width = _within(query.get("width", window.WIDTH), window.MAX_WIDTH)
         placed = "line" in query or "part" in query
         side = query.get("side", "around" if placed else "before")
         place = _place(log, query, behind=side == "after") or log.end()
@@ -154,8 +154,8 @@ class Logs:
             if number
             else LogReader({}, self._reader, until)
         )
-        limit = _within(asked.get("limit", MATCHES), MOST_MATCHES)
-        width = _within(asked.get("width", window.WIDTH), window.MOST_WIDTH)
+        limit = _within(asked.get("limit", MATCHES), MAX_MATCHES)
+        width = _within(asked.get("width", window.WIDTH), window.MAX_WIDTH)
         by = matcher(query)
         with self._seat():
             counted = self._searches.count(log, query, by, until, time)
@@ -197,7 +197,7 @@ class Logs:
         reader has; stored lines up to it may be left out."""
         tails = self._tails(job, attempt, until)  # before the list
         heard = {of: tail for of, tail in tails.of.items() if host in (None, of)}
-        # a reader goes on behind what is joined; what is lost at the end is what is nowhere
+        # the next page starts after the joined lines; at the end, lines found nowhere count as lost
         ends = {of: tail.end if tails.over else tail.base for of, tail in heard.items()}
         if tails.whole and all(end <= positions.get(of, 0) for of, end in ends.items()):
             by_host = {}

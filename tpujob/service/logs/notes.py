@@ -7,7 +7,7 @@ from tpujob.domain.model import Cause, Job, Outcome
 from tpujob.domain.text import many, rfc3339
 from tpujob.service.logs.live_stream import Tails
 from tpujob.service.logs.reader import HostLog, LogReader
-from tpujob.service.logs.segments import MOST_SEGMENTS
+from tpujob.service.logs.segments import MAX_SEGMENTS
 
 
 def slow(tails: Tails) -> str:
@@ -72,10 +72,10 @@ def of_lines(log: LogReader, host: int | None) -> list[str]:
         for host_log in log.logs.values()
         for line, lines in host_log.missing
     ]
-    if host is None and sum(len(x.segments) for x in log.logs.values()) >= MOST_SEGMENTS:
+    if host is None and sum(len(x.segments) for x in log.logs.values()) >= MAX_SEGMENTS:
         remarks.insert(
             0,
-            f"Only the first {MOST_SEGMENTS:,} pieces of the log are shown;"
+            f"Only the first {MAX_SEGMENTS:,} pieces of the log are shown;"
             " `tpujob logs --host K` shows all of one host.",
         )
     return remarks

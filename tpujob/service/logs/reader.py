@@ -22,7 +22,7 @@ T = TypeVar("T")
 #: bytes that are read of a host first, at least, however many hosts there are
 LEAST_CHUNK = 8 * 1024
 LARGEST_CHUNK = 4 * 1024 * 1024
-MOST_RUNS = 64  #: segments of a host that are read in one go
+MAX_RUN = 64  #: segments of a host that are read in one go
 
 #: by host: how many of its lines come before
 Positions = Mapping[int, int]
@@ -116,7 +116,7 @@ class HostLog:
             if line < count:
                 runs.append((segment, line))
                 size -= self.segments[segment].size * (count - line) // count
-            if size <= 0 or len(runs) == MOST_RUNS:
+            if size <= 0 or len(runs) == MAX_RUN:
                 break
             line = 0
         return runs

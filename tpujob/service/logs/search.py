@@ -21,9 +21,9 @@ from tpujob.service.logs.segments import Key, Until
 
 re2: Any = _re2  # which has no types
 
-LONGEST = 1000  #: characters of what is looked for
+MAX_PATTERN = 1000  #: characters of what is looked for
 MEMORY = 1 << 20  #: bytes that a pattern may take; RE2 keeps the last 128
-MOST_SPANS = 50  #: of one text
+MAX_SPANS = 50  #: of one text
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class LogPattern:
             raise BadRequest("a search is for a text or for tracebacks, not for both")
         if not self.traceback and not self.text:
             raise BadRequest("a search needs a text")
-        if len(self.text) > LONGEST:
-            raise BadRequest(f"a search takes at most {LONGEST:,} characters")
+        if len(self.text) > MAX_PATTERN:
+            raise BadRequest(f"a search takes at most {MAX_PATTERN:,} characters")
 
 
 class Matcher(Protocol):
@@ -124,12 +124,12 @@ class _Regexp:
 
     def spans(self, texts: list[str]) -> list[list[tuple[int, int]]]:
         return [
-            [match.span() for match in islice(self._pattern.finditer(text), MOST_SPANS)]
+            [match.span() for match in islice(self._pattern.finditer(text), MAX_SPANS)]
             for text in texts
         ]
 
 
-KEPT = 100_000  #: counts
+CACHE_SIZE = 100_000  #: counts
 _TIME = attrgetter("at")
 
 
@@ -147,7 +147,7 @@ class Searches:
 
     def __init__(self, reader: SegmentReader) -> None:
         self._reader = reader
-        self._known: LruDict[tuple[bytes, Key], int] = LruDict(KEPT)
+        self._known: LruDict[tuple[bytes, Key], int] = LruDict(CACHE_SIZE)
         self._lock = Lock()
 
     def count(

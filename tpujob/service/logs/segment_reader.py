@@ -28,7 +28,7 @@ B = TypeVar("B")
 AT_ONCE = 8  #: objects that are fetched side by side
 STEP = 1000  #: lines between two places in an index
 INDEXES = 20_000  #: that are kept, of about 600 bytes each
-LONGEST_LINE = limits.LONGEST_LINE + 64  #: bytes, with its time
+MAX_STORED_LINE = limits.MAX_LINE + 64  #: bytes, with its time
 
 _STEP_LINES = re.compile(rb"(?:[^\n]*+\n){1,%d}" % STEP)
 
@@ -87,7 +87,7 @@ class SegmentReader:
         """Return about so many bytes of whole lines, one line at least, from that line of the segment on, counted from
         0. Empty: it has no such line."""
         begin, skip, least = self._place(segment, line, until)
-        for end in (least + size, least + size + LONGEST_LINE, segment.size):
+        for end in (least + size, least + size + MAX_STORED_LINE, segment.size):
             data = whole(self.read(segment, until, begin, end))
             if data.count(b"\n") > skip or end >= segment.size:
                 break
@@ -95,7 +95,7 @@ class SegmentReader:
 
     def last_lines(self, segment: Segment, size: int, until: Until) -> bytes:
         """Return about so many bytes of whole lines at the segment's end."""
-        begin = max(0, segment.size - max(size, LONGEST_LINE))
+        begin = max(0, segment.size - max(size, MAX_STORED_LINE))
         data = self.read(segment, until, begin)
         return whole(data[data.find(b"\n") + 1 :] if begin else data)
 

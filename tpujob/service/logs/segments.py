@@ -1,8 +1,8 @@
 """Storage of an attempt's log: paths and metadata of its objects, as segments of each host.
 
-A host writes its own segments. They are ordered by line numbers, and a line that was stored twice counts once. A
-segment of an older agent may grow at its end, the segment that stands for dropped lines is rewritten, every other
-object never changes; the oldest segments of a very long log may be gone.
+A host writes its own segments. They are ordered by line numbers, and a line that was stored twice counts once. The
+segment that stands for dropped lines is rewritten, every other object never changes; the oldest segments of a very
+long log may be gone.
 """
 
 import time
@@ -21,14 +21,14 @@ from tpujob.protocol.limits import LAST_SEGMENT
 from tpujob.protocol.segment import SegmentFacts
 
 #: bytes of a segment that are read; agents write little more than half of that, and what is beyond is not theirs
-MOST = 8 * 1024 * 1024
+MAX_SEGMENT = 8 * 1024 * 1024
 #: objects in one list of all hosts: an agent cannot make a reader list what it likes
-MOST_SEGMENTS = 20_000
+MAX_SEGMENTS = 20_000
 #: segments that all lists in memory may have, of some 400 bytes each
-KEPT_SEGMENTS = 100_000
-KEPT_LISTS = 64
+CACHED_SEGMENTS = 100_000
+CACHED_LISTS = 64
 #: seconds for which readers share a list: while the log grows, and after its end
-FRESH, FRESH_FINAL = 3.0, 30.0
+LIST_TTL, FINAL_LIST_TTL = 3.0, 30.0
 #: a list that took long is shared for so many times as long
 SHARE = 10.0
 #: hosts that an attempt has whose slice is not known, at most
@@ -99,10 +99,10 @@ class SegmentList(NamedTuple):
 class SegmentLists:
     """Lists the segments of attempts; readers share a list for a moment. Threads may share it."""
 
-    def __init__(self, blobs: Blobs, fresh: float = FRESH) -> None:
+    def __init__(self, blobs: Blobs, fresh: float = LIST_TTL) -> None:
         """`fresh`: seconds for which a list of a growing log is good enough."""
         self._blobs, self._fresh = blobs, fresh
-        self._kept: LruDict[tuple[str, int, int | None, bool], SegmentList] = LruDict(KEPT_LISTS)
+        self._kept: LruDict[tuple[str, int, int | None, bool], SegmentList] = LruDict(CACHED_LISTS)
         self._lock = Lock()
 
     def find(
@@ -126,7 +126,7 @@ class SegmentLists:
             cached = self._kept.get(key)
         if cached:
             fresh = max(
-                FRESH_FINAL if final else self._fresh, SHARE * cached.took * bool(self._fresh)
+                FINAL_LIST_TTL if final else self._fresh, SHARE * cached.took * bool(self._fresh)
             )
             young = cached.at > time.monotonic() - fresh
             if _reaches(cached.segments, ends or {}):
@@ -138,7 +138,7 @@ class SegmentLists:
         with self._lock:
             self._kept[key] = newest
             weight = sum(entry.weight for entry in self._kept.values())
-            while weight > KEPT_SEGMENTS and len(self._kept) > 1:
+            while weight > CACHED_SEGMENTS and len(self._kept) > 1:
                 weight -= self._kept.popitem(last=False)[1].weight
         return newest.segments
 
@@ -152,7 +152,7 @@ class SegmentLists:
             return self._blobs.list(prefix, most=limit, timeout=until.left)
 
         if host is None:
-            blobs = listed(paths.attempt_folder(workdir, attempt) + "/", MOST_SEGMENTS)
+            blobs = listed(paths.attempt_folder(workdir, attempt) + "/", MAX_SEGMENTS)
             hosts: Sequence[int] = range(count)
         else:
             blobs = listed(paths.log_prefix(workdir, attempt, host), LAST_SEGMENT)
@@ -169,7 +169,7 @@ def read_segments(
     for blob in blobs:
         of, host, _ = paths.read_log_path(workdir, blob.path) or (0, 0, 0)
         if of == attempt and host in hosts:
-            size, facts = min(blob.size, MOST), segment.read(blob.metadata)
+            size, facts = min(blob.size, MAX_SEGMENT), segment.read(blob.metadata)
             if facts and facts.lines > size:  # a line has a byte at least
                 facts = None
             piece = Segment(host, blob.path, size, blob.generation, facts)

@@ -9,8 +9,8 @@ from tpujob.service.logs.lines import StampedLine, text_of
 from tpujob.service.logs.reader import LogReader, Positions
 
 ROOM = 48 * 1024  #: bytes of an answer that its lines take, as HTML or as JSON
-LINES, MOST_LINES = 150, 1000
-WIDTH, MOST_WIDTH = 2000, 64 * 1024  #: bytes of a line that are shown
+LINES, MAX_LINES = 150, 1000
+WIDTH, MAX_WIDTH = 2000, 64 * 1024  #: bytes of a line that are shown
 OVERHEAD = 180  #: bytes that a line takes beside its text
 #: bytes that a character takes beyond its own where HTML or JSON must escape it
 _ESCAPED = {'"': 4, "'": 4, "<": 3, ">": 3, "&": 4, "\\": 1, "\t": 1}

@@ -1,6 +1,6 @@
 """Budgets of money: the checks when a job is submitted or resumed, and the views. Pure.
 
-The rules are in `domain/money/budget.py`; `domain/decide/spending.py` applies them to jobs that run or wait.
+The rules are in `domain/money/budget.py`; `domain/decide/limits.py` applies them to jobs that run or wait.
 """
 
 from collections.abc import Sequence

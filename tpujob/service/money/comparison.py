@@ -17,7 +17,7 @@ from tpujob.domain.text import many, rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
 from tpujob.service.money.estimate import (
-    MOST_STATED,
+    MAX_STATED,
     Estimates,
     Forecaster,
     Placing,
@@ -26,7 +26,7 @@ from tpujob.service.money.estimate import (
 )
 
 #: most places of one comparison
-MOST = 60
+MAX_PLACES = 60
 
 
 class Comparisons:
@@ -115,10 +115,10 @@ def _positive(value: object) -> bool:
 def _hours(amount: float, speed: Throughput) -> float:
     """Return the hours of the work at that speed. Raise BadRequest for more than an estimate may have."""
     hours = amount / speed.per_second / 3600
-    if hours > MOST_STATED:
+    if hours > MAX_STATED:
         raise BadRequest(
             f"{amount:g} at {speed.per_second:g} a second take {hours:.3g} h",
-            hint=f"at most {MOST_STATED:,} h can be estimated",
+            hint=f"at most {MAX_STATED:,} h can be estimated",
         )
     return hours
 
@@ -140,10 +140,10 @@ def _places(spec: JobSpec, request: CompareOptions) -> list[SamplePlace]:
         raise BadRequest(
             f"none of these zones has {' or '.join(types)}", hint="name others, or leave them out"
         )
-    if len(places) > MOST:
+    if len(places) > MAX_PLACES:
         raise BadRequest(
             f"{many(len(places), 'way')} are too many for one table",
-            hint=f"{MOST} at most: name zones",
+            hint=f"{MAX_PLACES} at most: name zones",
         )
     return places
 

@@ -38,7 +38,7 @@ from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
 from tpujob.service.money import budgets
-from tpujob.service.submission import Placed
+from tpujob.service.submission import ResolvedSpec
 
 #: number of newest jobs with a slice that are read, and of those that requested one
 NEWEST = 2000
@@ -138,10 +138,10 @@ def _range(values: Range[float] | Range[int]) -> RangeView:
 
 
 #: the largest stated number
-MOST_STATED = 10**12
+MAX_STATED = 10**12
 
 #: returns a spec with its place at the site; raises BadSpec
-Placing = Callable[[Mapping[str, Any]], Placed]
+Placing = Callable[[Mapping[str, Any]], ResolvedSpec]
 #: returns the data of a job that a zone lacks; raises BadSpec
 ToCopy = Callable[[JobSpec, str], Sequence[DataToCopy]]
 
@@ -183,7 +183,7 @@ class Estimates:
             view["forecast"] = forecast_view(outlook, emulated=self.emulated)
         return view
 
-    def within_budget(self, placed: Placed) -> None:
+    def within_budget(self, placed: ResolvedSpec) -> None:
         """Raise BadSpec if the job is estimated to cost more than its own budget. If its run time is unknown,
         nothing is checked: the budget ends it."""
         if placed.spec.budget is None:
@@ -198,7 +198,7 @@ class Estimates:
         return tuple(self._to_copy(spec, zone))
 
     def use(
-        self, placed: Placed, stated: EstimateInputs, jobs: Sequence[Job]
+        self, placed: ResolvedSpec, stated: EstimateInputs, jobs: Sequence[Job]
     ) -> tuple[Use, RunTime]:
         """Return the use and the run time for the first offer, without the copies of data."""
         spec, offer = placed.spec, placed.first
@@ -230,7 +230,7 @@ class Estimates:
         )
         return use, long
 
-    def _view(self, placed: Placed, cost: Estimate, long: RunTime) -> EstimateView:
+    def _view(self, placed: ResolvedSpec, cost: Estimate, long: RunTime) -> EstimateView:
         spec, offer = placed.spec, placed.first
         facts, slices = accelerators.find(offer.type), spec.tpu.slices
         if self.emulated:
@@ -270,16 +270,14 @@ def checked(stated: EstimateInputs) -> EstimateInputs:
             raise BadRequest(f"an estimate has no parameter {name[:40]!r}")
         if not fits:
             kind = "a whole number" if whole else "a number"
-            raise BadRequest(
-                f"{name} cannot be {value!r}", hint=f"{kind} from 0 to {MOST_STATED:,}"
-            )
+            raise BadRequest(f"{name} cannot be {value!r}", hint=f"{kind} from 0 to {MAX_STATED:,}")
     return stated
 
 
 def _amount(value: object, *, whole: bool) -> bool:
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
         return False
-    return 0 <= value <= MOST_STATED
+    return 0 <= value <= MAX_STATED
 
 
 def _line(line: EstimateLine) -> EstimateLineView:

@@ -15,7 +15,7 @@ from tpujob.errors import BadRequest, Forbidden, IllegalInState, TpujobError
 from tpujob.web.pages.frame import PageContent, PageRequest, link, respond
 from tpujob.web.pages.query import PageQuery
 
-MOST = 100  #: jobs in one confirmation
+MAX_JOBS = 100  #: jobs in one confirmation
 ACTIONS = cast("tuple[ActionName, ...]", get_args(ActionName))
 
 
@@ -40,8 +40,8 @@ def _job_ids(query: PageQuery) -> list[str]:
         raise BadRequest(
             "no job was selected", hint="Select rows of the list, then choose what to do."
         )
-    if len(jobs) > MOST:
-        raise BadRequest(f"{MOST} jobs at most at a time")
+    if len(jobs) > MAX_JOBS:
+        raise BadRequest(f"{MAX_JOBS} jobs at most at a time")
     return jobs
 
 

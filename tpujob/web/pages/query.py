@@ -12,7 +12,7 @@ from fastapi import Depends, Request
 from tpujob.errors import BadRequest
 
 URLENCODED = "application/x-www-form-urlencoded"
-MOST = 4000  #: characters of a query
+MAX_QUERY = 4000  #: characters of a query
 FIELDS = 200  #: of a query or a form
 
 
@@ -26,7 +26,7 @@ class PageQuery:
     def read(cls, text: str, allowed: Sequence[str]) -> PageQuery:
         """Parse an address's query. Raises BadRequest for unknown names: a misspelled filter must not look like one
         that is applied."""
-        if len(text) > MOST:
+        if len(text) > MAX_QUERY:
             raise BadRequest("the query of the address is too long")
         query = cls.of(text)
         strange = sorted(set(query._parts) - set(allowed))

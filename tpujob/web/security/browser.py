@@ -32,7 +32,9 @@ log = logging.getLogger(__name__)
 
 CODE_S = 60.0  #: seconds that a code can be used
 SESSION_S = 12 * 3600.0  #: seconds without a request after which a session ends
-MOST = 100  #: codes, and sessions; one more takes the place of the one that was used longest ago
+MAX_SESSIONS = (
+    100  #: codes, and sessions; one more takes the place of the one that was used longest ago
+)
 BYTES = 32  #: of a code or a session
 ENTER = "/enter/"  #: begins the path with a code
 #: one session, not one in another
@@ -49,8 +51,8 @@ class Sessions:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._codes = LruDict[bytes, float](MOST)  # when each ends
-        self._sessions = LruDict[bytes, float](MOST)
+        self._codes = LruDict[bytes, float](MAX_SESSIONS)  # when each ends
+        self._sessions = LruDict[bytes, float](MAX_SESSIONS)
 
     def code(self) -> str:
         """Return a new code, which one browser can exchange within `CODE_S`."""

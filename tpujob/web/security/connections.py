@@ -21,7 +21,7 @@ from tpujob.lib import unix_sockets
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 PEER = "peer"  #: in the state of a request: the uid of who sent it, where the kernel is asked
 LINE = "line"  #: in the state of each request: its connection
-MOST = 512  #: connections at once
+MAX_CONNECTIONS = 512  #: connections at once
 #: connections of one user of this machine; the peer of a TCP connection may be a proxy for everybody
 EACH = 128
 HEADERS_S = 10.0  #: seconds for the headers of a request, and for the first byte of the first
@@ -41,7 +41,11 @@ def most_connections() -> int:
     if soft != unlimited and soft < limit:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         soft = limit
-    return MOST if soft == unlimited else min(MOST, max(soft - RESERVE, soft // 2))
+    return (
+        MAX_CONNECTIONS
+        if soft == unlimited
+        else min(MAX_CONNECTIONS, max(soft - RESERVE, soft // 2))
+    )
 
 
 class Connections:

@@ -90,7 +90,7 @@ def check_scheduler(
     and checked by Cloud Run."""
     if CHECKED in headers:
         raise Untrusted("the token was not checked by Cloud Run")
-    if len(token) > tokens.MOST_BYTES:
+    if len(token) > tokens.MAX_TOKEN:
         raise Untrusted("the token is too long")
     try:
         _, payload, _ = token.split(".")

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-MOST_BYTES = 8192  #: of a token
+MAX_TOKEN = 8192  #: of a token
 SKEW = 30.0  #: seconds that the issuer's clock and ours may differ by
 SMALLEST_RSA = 2048  #: bits
 
@@ -77,8 +77,8 @@ def text(claims: Claims, name: str) -> str:
 def _verified(
     token: str, alg: str, find: Callable[[str], PublicKeyTypes | None], now: float
 ) -> Claims:
-    if len(token) > MOST_BYTES:
-        raise Untrusted(f"the token is longer than {MOST_BYTES} bytes")
+    if len(token) > MAX_TOKEN:
+        raise Untrusted(f"the token is longer than {MAX_TOKEN} bytes")
     header, payload, signature = token.split(".")
     head = unsigned(header)
     if head.get("alg") != alg or "crit" in head:
@@ -136,8 +136,10 @@ def _clock(now: float) -> str:
 
 log = logging.getLogger(__name__)
 
-SHORTEST = 300.0  #: seconds for which fetched keys are kept, whatever their issuer says
-LONGEST = 86_400.0  #: and at most; older ones are not believed, not even while the issuer is down
+MIN_KEY_AGE = 300.0  #: seconds for which fetched keys are kept, whatever their issuer says
+MAX_KEY_AGE = (
+    86_400.0  #: and at most; older ones are not believed, not even while the issuer is down
+)
 PAUSE = 30.0  #: seconds between two fetches, at least
 
 #: a document, and the seconds that it may be kept; 0: its issuer does not say
@@ -173,7 +175,7 @@ class Keys:
         return self._known(kid)
 
     def _known(self, kid: str) -> PublicKeyTypes | None:
-        return self._keys.get(kid) if self._clock() < self._got + LONGEST else None
+        return self._keys.get(kid) if self._clock() < self._got + MAX_KEY_AGE else None
 
     def _renew(self) -> None:
         self._asked = self._clock()
@@ -184,7 +186,7 @@ class Keys:
             log.warning("the keys of a signer cannot be fetched: %s", ascii(error)[:300])
             return
         self._keys, self._got = keys, self._asked
-        self._fresh_until = self._asked + min(max(max_age, SHORTEST), LONGEST)
+        self._fresh_until = self._asked + min(max(max_age, MIN_KEY_AGE), MAX_KEY_AGE)
 
 
 def _read(document: bytes) -> dict[str, PublicKeyTypes]:

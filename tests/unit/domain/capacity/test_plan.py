@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tpujob.domain.capacity import circuits as offered
 from tpujob.domain.capacity.dependencies import JobEnd
 from tpujob.domain.capacity.entries import QueueEntry, Wanted
-from tpujob.domain.capacity.planning import AGED, PATIENCE, QueuePlan, plan
+from tpujob.domain.capacity.planning import AGED, OVERTAKE_S, QueuePlan, plan
 from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage
 from tpujob.domain.capacity.waiting_reasons import describe
@@ -186,12 +186,14 @@ QUOTA = QueueSettings(quota={SMALL.pool: 64})
 
 def test_small_jobs_pass_a_big_one_for_a_while_and_then_the_quota_is_kept_for_it() -> None:
     running = [holds(n) for n in range(1, 5)]
-    big = waits(10, BIG, since=NOW - PATIENCE, waiting_since=NOW - PATIENCE + 1)
+    big = waits(10, BIG, since=NOW - OVERTAKE_S, waiting_since=NOW - OVERTAKE_S + 1)
     plan = planned(*running, big, waits(11), settings=QUOTA)
     assert (reason(plan, 10), may_start(plan)) == (ReasonKind.QUOTA, [11])
-    plan = planned(*running, replace(big, waiting_since=NOW - PATIENCE), waits(11), settings=QUOTA)
+    plan = planned(
+        *running, replace(big, waiting_since=NOW - OVERTAKE_S), waits(11), settings=QUOTA
+    )
     assert (reason(plan, 11), may_start(plan)) == (ReasonKind.RESERVED, [])
-    plan = planned(replace(big, waiting_since=NOW - PATIENCE), waits(11), settings=QUOTA)
+    plan = planned(replace(big, waiting_since=NOW - OVERTAKE_S), waits(11), settings=QUOTA)
     assert may_start(plan) == [10], "all chips are free"
 
 
@@ -209,7 +211,7 @@ def test_a_quota_that_the_cloud_has_named_is_kept_for_a_big_job_in_the_same_way(
     circuits = named(64)
     if asks:
         circuits["refused"] = replace(circuits["refused"], until=NOW - 1)
-    big = waits(10, BIG, since=NOW - PATIENCE, waiting_since=NOW - PATIENCE, refusals=9)
+    big = waits(10, BIG, since=NOW - OVERTAKE_S, waiting_since=NOW - OVERTAKE_S, refusals=9)
     plan = planned(*running, big, waits(11), circuits=circuits)
     assert (may_start(plan), reason(plan, 11)) == ([10] if asks else [], ReasonKind.RESERVED)
     young = planned(*running, replace(big, waiting_since=NOW - 60), waits(11), circuits=circuits)
@@ -219,7 +221,7 @@ def test_a_quota_that_the_cloud_has_named_is_kept_for_a_big_job_in_the_same_way(
 
 
 def test_no_quota_is_kept_for_a_job_that_is_larger_than_the_quota() -> None:
-    huge = waits(10, wanted(128), waiting_since=NOW - PATIENCE)
+    huge = waits(10, wanted(128), waiting_since=NOW - OVERTAKE_S)
     assert may_start(planned(holds(1), huge, waits(11), settings=QUOTA)) == [11]
 
 

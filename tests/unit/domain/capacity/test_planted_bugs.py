@@ -20,8 +20,8 @@ from tpujob.domain.capacity.planning import (
     AGED,
     DRAIN,
     LAPSES,
+    OVERTAKE_S,
     PASSED,
-    PATIENCE,
     REQUESTS,
     QueuePlan,
     plan,
@@ -67,7 +67,7 @@ def lab(seed: int) -> Lab:
                 common |= {"gives_until": NOW + until, "epoch": epoch}
             jobs.append(holds(number, slice, in_cloud_queue=random.random() < 0.7, **common))
             continue
-        since = NOW - pick([10.0, 400.0, PATIENCE + 5, PATIENCE + DRAIN + 5, AGED + 5])
+        since = NOW - pick([10.0, 400.0, OVERTAKE_S + 5, OVERTAKE_S + DRAIN + 5, AGED + 5])
         entry = waits(
             number,
             *pick([(SMALL,), (BIG,), (SMALL, EAST), (EAST, BIG)]),
@@ -201,14 +201,14 @@ def _concerns(circuit: Circuit, slice: Wanted, place: Place) -> bool:
 
 
 def _quota(case: Lab, plan: QueuePlan, waiting: dict[str, QueueEntry]) -> Iterator[str]:
-    """Chips are kept free for the first job that only the quota keeps waiting, for DRAIN after PATIENCE."""
+    """Chips are kept free for the first job that only the quota keeps waiting, for DRAIN after OVERTAKE_S."""
     keeper = ""
     for job_id in plan.order:
         entry, place = waiting[job_id], plan.places[job_id]
         kinds = {reason.kind: reason for reason in place.reasons}
         waited = NOW - max(since_of(entry), entry.waiting_since)
         short = any(r.what == SMALL.pool for k, r in kinds.items() if k == "quota")
-        drains = waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
+        drains = waited >= OVERTAKE_S and (waited - OVERTAKE_S) % (2 * DRAIN) < DRAIN
         requested = [w for w in entry.wanted if w.shape in place.ask and w.pool == SMALL.pool]
         if keeper and requested:
             yield "chips that are kept for another job"
@@ -257,7 +257,7 @@ def _handed_on(case: Lab, plan: QueuePlan, waiting: dict[str, QueueEntry]) -> It
         members[entry.group] += bool(place.ask)
         used += [(entry.owner, w) for w in entry.wanted if w.shape in place.ask][:1]
         waited = NOW - max(since_of(entry), entry.waiting_since)
-        drains = waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
+        drains = waited >= OVERTAKE_S and (waited - OVERTAKE_S) % (2 * DRAIN) < DRAIN
         short = any(r.kind == "quota" and r.what == SMALL.pool for r in place.reasons)
         keeper = keeper or (short and drains and entry.refusals < LAPSES)
         if mode == "owner" and (entry.refusals or not place.ask):
@@ -446,7 +446,7 @@ BUGS: dict[str, tuple[Callable[[], Patch], str]] = {
         "chips that are kept for no job",
     ),
     "no chips are kept": (
-        lambda: mock.patch.object(plans, "PATIENCE", 1e12),
+        lambda: mock.patch.object(plans, "OVERTAKE_S", 1e12),
         "chips that are kept for another job",
     ),
 }

@@ -39,7 +39,7 @@ def settled(job: Job, look: Any, until: State, now: float = NOW, **seen: Any) ->
 def released(job: Job, now: float = NOW) -> Job:
     """Return the job once its slice is seen to be gone."""
     slices = tuple(replace(s, delete_asked_at=s.delete_asked_at or now) for s in job.slices)
-    seen = Observation({NAME: Absent()}, leaving=frozenset({NAME}))
+    seen = Observation({NAME: Absent()}, deleting=frozenset({NAME}))
     happened = decide(replace(job, slices=slices), seen, now).event
     return apply(replace(job, slices=slices), happened)
 

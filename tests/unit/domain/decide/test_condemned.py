@@ -9,7 +9,7 @@ from tests.support.records import NOW, job_in, with_condemned
 from tpujob.domain.actions import DeleteSlice, StopProgram
 from tpujob.domain.capacity import circuits
 from tpujob.domain.decide import decide
-from tpujob.domain.decide.condemned import MOST, MOST_REQUESTED, STOP_PATIENCE, give_back
+from tpujob.domain.decide.condemned import MAX_KEPT_S, MAX_REQUESTED_S, STOP_PATIENCE, give_back
 from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.observations import (
     Absent,
@@ -62,11 +62,11 @@ STOP, DELETE = StopProgram(BAD), DeleteSlice(BAD)
         (kept(state=State.QUEUED), THERE, None),
         (kept(), Unknown("503"), None),
         (kept(), Absent(), DELETE),
-        (kept(MOST), THERE, None),
-        (kept(MOST + 1), THERE, DELETE),
-        (kept(MOST_REQUESTED + 9, since=MOST_REQUESTED), THERE, None),
-        (kept(MOST_REQUESTED + 9, since=MOST_REQUESTED + 1), THERE, DELETE),
-        (kept(MOST_REQUESTED + 9, State.QUEUED, since=MOST_REQUESTED + 1), THERE, None),
+        (kept(MAX_KEPT_S), THERE, None),
+        (kept(MAX_KEPT_S + 1), THERE, DELETE),
+        (kept(MAX_REQUESTED_S + 9, since=MAX_REQUESTED_S), THERE, None),
+        (kept(MAX_REQUESTED_S + 9, since=MAX_REQUESTED_S + 1), THERE, DELETE),
+        (kept(MAX_REQUESTED_S + 9, State.QUEUED, since=MAX_REQUESTED_S + 1), THERE, None),
         *((kept(state=state), THERE, DELETE) for state in _REPLACED),
         *(
             (kept(desired=wish), THERE, DELETE)

@@ -34,7 +34,7 @@ def releasing(*, missing: float | None = None, ready: bool = True) -> Job:
 
 
 def step(job: Job, look: SliceSeen, *, watched: bool = False) -> tuple[EventKind | None, object]:
-    seen = Observation({NAME: look}, leaving=frozenset({NAME}) if watched else frozenset())
+    seen = Observation({NAME: look}, deleting=frozenset({NAME}) if watched else frozenset())
     decision = decide(job, seen, NOW)
     return decision.event.kind if decision.event else None, decision.action
 
@@ -106,7 +106,7 @@ def test_of_two_slices_none_is_billed_while_the_other_ones_deletion_takes_its_ti
     going, ready = Present(SliceState.DELETING), Present(SliceState.READY)
     seen = Observation({NAME: going, other.name: ready})
     assert decide(job, seen, NOW).action == DeleteSlice(other.name)
-    gone = Observation({NAME: Absent(), other.name: ready}, leaving=frozenset({NAME}))
+    gone = Observation({NAME: Absent(), other.name: ready}, deleting=frozenset({NAME}))
     event = decide(job, gone, NOW).event
     assert event.payload == AboutSlice(NAME), "and what is gone is billed no longer"
 
@@ -129,7 +129,7 @@ def test_no_further_slice_is_asked_for_while_three_are_condemned_and_billed() ->
     job = replace(job_in(State.QUEUED), slices=three)
     seen = {slice_.name: Present(SliceState.READY) for slice_ in three}
     assert isinstance(decide(job, Observation(seen), NOW).action, DeleteSlice)
-    one_goes = Observation(seen, leaving=frozenset({NAME}))
+    one_goes = Observation(seen, deleting=frozenset({NAME}))
     assert decide(job, one_goes, NOW).action == CreateSlice()
 
 

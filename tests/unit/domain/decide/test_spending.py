@@ -114,7 +114,7 @@ def test_a_program_is_stopped_and_then_its_slice_is_given_back(state: State) -> 
         State.FAILED,
         Cause.BUDGET,
     )
-    gone = Observation({"tj-000001-1": Absent()}, leaving=frozenset({"tj-000001-1"}))
+    gone = Observation({"tj-000001-1": Absent()}, deleting=frozenset({"tj-000001-1"}))
     failed = done(done(leaving, gone, NOW + 60), gone, NOW + 60)
     assert (failed.state, failed.cause) == (State.FAILED, Cause.BUDGET)
     assert "the budget, $0.15, is used up" in failed.message

@@ -156,7 +156,7 @@ def test_a_host_that_answers_but_never_reports_has_lost_its_agent() -> None:
 
 
 def test_a_host_that_knows_that_its_agent_has_died_gets_no_patience() -> None:
-    end = stall.silent(silent(80), {}, 15, abandoned={1})
+    end = stall.silent(silent(80), {}, 15, agents_died={1})
     assert (end.outcome, end.cause, end.host) == (Outcome.FAILED, Cause.CRASH, 1)
     assert end.message == "host 1 has not reported for 80 s: something has killed its agent"
-    assert stall.silent((exited(0, 500), running(1, 1)), {}, 15, abandoned={0}) is None
+    assert stall.silent((exited(0, 500), running(1, 1)), {}, 15, agents_died={0}) is None

@@ -11,25 +11,15 @@ from hypothesis import strategies as some
 from tests.support.records import ENDPOINTS, NOW, job_in
 from tpujob.domain.decide import decide
 from tpujob.domain.host import reports
-from tpujob.domain.model import Cause, Progress, State, Unreached, Verdict
+from tpujob.domain.model import Cause, Progress, State, Unreached
 from tpujob.domain.observations import (
     HostOutputs,
-    HostReport,
     Maintenance,
     Observation,
     Present,
     SliceState,
 )
 from tpujob.protocol import AgentCause, Phase
-
-#: As an agent of 0.1.0 writes it. It may outlive its backend, so it is understood for ever.
-OF_0_1 = (
-    '{"v":1,"host":0,"job":"000042","attempt":2,"phase":"exited","exit_code":71,"error":"","cause":null,'
-    '"notice":"preempted","physical":"us-central2-b-h003","saved_in":2.5,"verdict":{"step":7,"host":0,'
-    '"device":"device 2 of host 0","blame":"device","text":"the device made it"},"versions":{"jax":"0.6.0",'
-    '"jaxlib":"0.6.0","libtpu":"","python":"3.10.12"},"metrics":{"test_accuracy":0.9},"steps":20,"step":7,'
-    '"loss":null,"checkpoint":6,"resumed_from":3,"program_phase":"train","at":1764000000.123,"idle":1.5,"looks":1}'
-)
 
 
 def said(host: int = 0, **fields: Any) -> str:
@@ -39,7 +29,6 @@ def said(host: int = 0, **fields: Any) -> str:
 
 
 def test_a_report_is_read_back() -> None:
-    """The fields that an agent of 0.1.0 does not send; the others are in its report below."""
     fields: dict[str, Any] = {"loss": 0.5, "first_step": 4, "metrics": {"a": 0.9, "bad": "x"}}
     text = said(error="x\x1b[31m\ny", cause="BAD_HOST", late=True, signalled=False, **fields)
     report = reports.read_report(0, text)[1]
@@ -150,34 +139,6 @@ _KEYS = some.sampled_from(
 def test_no_report_raises_an_error(fields: dict[str, Any]) -> None:
     report = reports.read_report(0, said(**fields))[1]
     assert report is None or report.phase in Phase
-
-
-def test_a_report_of_an_agent_of_0_1_is_understood() -> None:
-    assert reports.read_report(0, OF_0_1)[1] == HostReport(
-        host=0,
-        attempt=2,
-        phase=Phase.EXITED,
-        age=0.0,
-        exit_code=71,
-        signalled=True,  # it did not report that
-        notice="preempted",
-        saved_in=2.5,
-        progress=Progress(
-            step=7,
-            steps=20,
-            phase="train",
-            checkpoint=6,
-            resumed_from=3,
-            metrics={"test_accuracy": 0.9},
-        ),
-        idle=1.5,
-        looks=1,
-        verdict=Verdict(
-            step=7, host=0, device="device 2 of host 0", blame="device", text="the device made it"
-        ),
-        physical="us-central2-b-h003",
-        versions={"python": "3.10.12", "jax": "0.6.0", "jaxlib": "0.6.0"},
-    )
 
 
 @pytest.mark.parametrize(
