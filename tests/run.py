@@ -75,13 +75,14 @@ def pytest(name: str, files: Sequence[Path | str], *, marks: str, processes: int
     return Stage(name, (*YIELDING, *PYTEST, "-m", marks, *spread, *map(str, files)))
 
 
-def lint(target: str) -> Stage:
-    return Stage("lint", (*YIELDING, "make", "--no-print-directory", target), reports=False)
+def lint(*variables: str) -> Stage:
+    words = ("make", "--no-print-directory", "lint", *variables)
+    return Stage("lint", (*YIELDING, *words), reports=False)
 
 
 def check() -> list[Sequence[Stage]]:
     rooms = [f"tests/unit/{room}" for room in PURE]
-    return [[pytest("unit", rooms, marks="not slow", processes=2)], [lint("lint-changed")]]
+    return [[pytest("unit", rooms, marks="not slow", processes=2)], [lint("CHANGED=1")]]
 
 
 def test() -> list[Sequence[Stage]]:
@@ -90,7 +91,7 @@ def test() -> list[Sequence[Stage]]:
             Stage("collect", (*YIELDING, *COLLECT, "tests/unit", "tests/contract", "tests/flow"), reports=False),
             pytest("tests", _files("unit", "contract", "flow"), marks="not slow", processes=3),
         ],
-        [lint("lint"), pytest("page", ["tests/flow/page"], marks="not slow")],
+        [lint(), pytest("page", ["tests/flow/page"], marks="not slow")],
         [Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "1", "--full", "0"))],
     ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""`make check-models`: Llamas of 1.24B and 8B, compiled for real slices without a TPU, against the memory that they may
+"""Llamas of 1.24B and 8B, compiled for real slices without a TPU, against the memory that they may
 take. Needs the extra `check`, 6 GB of memory and, on two cores, about five minutes."""
 
 import subprocess

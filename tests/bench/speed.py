@@ -1,4 +1,4 @@
-"""Measure how fast a Llama of 1.24e9 parameters and a ViT-B/16 train on one GPU: `make speed`.
+"""Measure how fast a Llama of 1.24e9 parameters and a ViT-B/16 train on one GPU: `python -m tests.bench.speed`.
 
     python -m tests.bench.speed [--tiny]
 

@@ -19,7 +19,7 @@ from tests.support.warm import Forked, Warm
 from tpujob.contract import ProgramContext
 
 #: So long may a condition take on a busy machine before the test gives up on it.
-PATIENCE_S = 400  #: seconds; the longest training of `make workloads` takes 170 on an idle core
+PATIENCE_S = 400  #: seconds; the longest training takes 170 on an idle core
 
 Event = dict[str, Any]
 

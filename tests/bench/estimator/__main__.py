@@ -1,4 +1,4 @@
-"""Measure the estimates: `make estimator` estimates each of 500 jobs from the earlier ones, then plays it.
+"""Measure the estimates: estimates each of 500 jobs from the earlier ones, then plays it.
 
 Prints how often the range holds what the ledger says, how often its upper bound does, and the median error. Exits with
 1 where a figure misses its target.

@@ -1,4 +1,4 @@
-"""One real backend with many jobs: `python -m tests.bench.scale [JOBS]` (`make bench-scale JOBS=10000`).
+"""One real backend with many jobs: `python -m tests.bench.scale [JOBS]`.
 
 The backend is a process of its own on SQLite, with the real adapters: gRPC, HTTP and SSH on loopback to the emulator,
 which is another process with simulated hosts. CPU time is the process's own, so it does not depend on what else the

@@ -1,6 +1,6 @@
 """Two syncs and a foreign writer on one object from outside: each way they can interleave. No update is lost.
 
-TPUJOB_RACES is how many interleavings are tried; `make kills` tries many.
+TPUJOB_RACES is how many interleavings are tried; tests/bench/README.md tries many.
 """
 
 import os

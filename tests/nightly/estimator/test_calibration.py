@@ -1,4 +1,4 @@
-"""A few jobs of `make estimator`, which plays 500: the estimate before holds what the ledger says afterwards."""
+"""A few jobs of `tests.bench.estimator`, which plays 500: the estimate before holds what the ledger says afterwards."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def played():
 
 def test_ranges_hold_what_jobs_came_to(played):
     held, bound, error = score(played, dollars)
-    assert held >= 0.7, "far fewer than nine of ten: see `make estimator`"
+    assert held >= 0.7, "far fewer than nine of ten: see tests/bench/README.md"
     assert bound >= 0.6
     assert error < 0.4
 

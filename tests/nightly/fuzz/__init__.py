@@ -1,4 +1,4 @@
-"""Input that no person would write: 1,000 cases, always the same, in `make nightly`; 100,000 in `make fuzz`."""
+"""Input that no person would write: 1,000 cases, always the same, in `make nightly`; more by tests/bench/README.md."""
 
 import os
 from collections.abc import Callable

@@ -15,7 +15,7 @@ from tests.support.local_stack import LocalStack
 
 pytestmark = pytest.mark.timeout(900)
 
-#: `make kills` has more
+#: tests/bench/README.md has more
 KILLS = int(os.environ.get("TPUJOB_KILLS", "5"))
 SECONDS = 8.0  #: between them, together
 PROGRAM = "echo host $TPUJOB_HOST started; for i in $(seq 1 150); do sleep 0.1; done; echo finished"

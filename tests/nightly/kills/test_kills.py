@@ -1,7 +1,7 @@
 """A sync that is killed at any byte goes on with the files that are not whole: the real command as a process, killed by
 its proxy.
 
-TPUJOB_KILLS is how many points are tried in each direction; `make kills` tries many.
+TPUJOB_KILLS is how many points are tried in each direction; tests/bench/README.md tries many.
 """
 
 import json

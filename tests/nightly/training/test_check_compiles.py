@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 SLICES = ("v4-16", "v4-128", "v5e-16", "v6e-16", "2xv4-16")
-#: one slice, and two of an older generation at once; `make workloads` has the others
+#: one slice, and two of an older generation at once; tests/bench/README.md has the others
 ONE, TWO = ("v6e-16",), ("2xv4-16",)
 
 

@@ -38,7 +38,7 @@ from workloads.checkpoints.saving import Checkpoints
 from workloads.checkpoints.stored import Damaged, StoredCheckpoints
 from workloads.frame.config import ConfigError
 
-#: `make checkpoints` flips more bits
+#: tests/bench/README.md flips more bits
 FLIPS = int(os.environ.get("TPUJOB_FLIPS", "24"))
 
 SMALL = ("--hidden=64,32", "--batch=16", "--keep=3", "--log-every=1000", "--checkpoint-every=10")

@@ -1,7 +1,7 @@
 """Faults put into a model, in each layer, forwards and backwards, on devices, in rows and everywhere: the replay must
 tell them apart. One process with four devices; each mesh has its programs compiled once.
 
-`make verdicts` tries all cases; `make test` some of each kind.
+tests/bench/README.md has the command that tries all cases; `make test` some of each kind.
 """
 
 import itertools

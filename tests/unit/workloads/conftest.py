@@ -18,7 +18,7 @@ jax.config.update("jax_num_cpu_devices", 4)
 
 @pytest.fixture(scope="package", autouse=True)
 def _in_haste() -> Iterator[None]:
-    """Make trainings short in this process and those that it starts; `make workloads` trains for long."""
+    """Make trainings short in this process and those that it starts; tests/bench/README.md has the long ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", IN_HASTE))
         yield

@@ -1,4 +1,4 @@
-"""`make speed` with a model of nothing: what is counted, and that each row is measured."""
+"""`tests.bench.speed` with a model of nothing: what is counted, and that each row is measured."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 """Makes `llama/`: a tiny random Llama as `transformers` writes it, with the logits that it computes. With the name of a
-folder: compares the logits there with what `transformers` computes. `make hf` runs both, in a Python that has it.
+folder: compares the logits there with what `transformers` computes. tests/bench/README.md has both commands.
 """
 
 import sys
