@@ -1,4 +1,4 @@
-"""Calls to other machines: deadlines, retries with backoff, and the clock of the server.
+"""Calls to other machines: retries with backoff, and the clock of the server.
 
 Imports no vendor's library, because the cheapest commands use this module too.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tpujob.errors import NotFound, Refused, TpujobError, Transient
+from tpujob.lib.deadline import Deadline
 from tpujob.lib.wall_time import WallTime
 
 T = TypeVar("T")
@@ -48,24 +49,6 @@ def counted(count: Count, method: str) -> Generator[None]:
         raise
     finally:
         count(method, outcome)
-
-
-class Deadline:
-    """The moment by which a call must return, however many requests it makes."""
-
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._at = clock, clock() + seconds
-
-    def remaining(self) -> float:
-        """Return the seconds until the deadline; 0 when it has passed."""
-        return max(0.0, self._at - self._clock())
-
-    def left(self, limit: float = math.inf, *, doing: str = "") -> float:
-        """Return the seconds until the deadline, at most `limit`. Raises Transient when it has passed."""
-        remaining = self.remaining()
-        if not remaining:
-            raise Transient(f"{doing}: no answer in time" if doing else "no answer in time")
-        return min(limit, remaining)
 
 
 @dataclass(frozen=True, slots=True)

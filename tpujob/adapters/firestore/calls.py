@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tpujob.adapters.calling import Backoff, Deadline, repeated
+from tpujob.adapters.calling import Backoff, repeated
 from tpujob.adapters.firestore.errors import Moved, is_conflict, translated
 from tpujob.adapters.firestore.records import (
     Doc,
@@ -24,6 +24,7 @@ from tpujob.adapters.firestore.records import (
     microseconds,
     parse_document,
 )
+from tpujob.lib.deadline import Deadline
 
 T = TypeVar("T")
 Docs = Mapping[str, Doc | None]  #: by path; None: the document does not exist

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tpujob.adapters.calling import (
     Backoff,
     Count,
-    Deadline,
     ServerClock,
     counted,
     first_line,
@@ -30,6 +29,7 @@ from tpujob.adapters.calling import (
 from tpujob.data.objects import Operations
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Transient
+from tpujob.lib.deadline import Deadline
 
 if TYPE_CHECKING:
     import requests

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from tpujob.domain.failures.retry import due_at
 from tpujob.domain.model import Job, Slice, State
 from tpujob.errors import TpujobError
+from tpujob.lib.deadline import Deadline
 from tpujob.lib.threads import start_loop
 from tpujob.ports import Hosts, Listening
 from tpujob.protocol import live
 from tpujob.service.logs.live_tail import LiveTail, Ring
-from tpujob.service.logs.segments import Until
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class LiveLogs:
         self._closed = Event()
         self._tidies = False
 
-    def tails(self, job: Job, attempt: int, until: Until) -> Tails:
+    def tails(self, job: Job, attempt: int, until: Deadline) -> Tails:
         """Return what was received of that attempt; its hosts are followed from now on, if it runs. The first reader
         waits a moment for the first lines."""
         key, now = (job.id, attempt), time.monotonic()
@@ -81,7 +81,7 @@ class LiveLogs:
                 self._tidy()
             followed.read_at = now
             followed.connect()
-            patience = min(FIRST - (now - followed.began), until.left)
+            patience = min(FIRST - (now - followed.began), until.left())
             if patience > 0:
                 self._change.wait_for(followed.has_begun, patience)
             return followed.tails()
