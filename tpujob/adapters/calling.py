@@ -9,12 +9,12 @@ import random
 import sys
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tpujob.errors import NotFound, Refused, TpujobError, Transient
+from tpujob.lib.backoff import Backoff
 from tpujob.lib.deadline import Deadline
 from tpujob.lib.wall_time import WallTime
 
@@ -51,29 +51,14 @@ def counted(count: Count, method: str) -> Generator[None]:
         count(method, outcome)
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """The pauses between the tries of one call: exponential backoff with jitter. The full pause doubles with each try.
-    A random part of its second half is left out, so that callers that failed together do not retry together."""
-
-    first: float  #: seconds of the first full pause
-    longest: float  #: seconds
-    tries: int = sys.maxsize
-    sleep: Callable[[float], None] = time.sleep
-    chance: Callable[[], float] = random.random
-
-    def pause(self, failures: int) -> float:
-        """Return the seconds to pause after so many failures."""
-        full = min(self.longest, self.first * 2.0 ** min(failures - 1, 60))
-        return full * (1 + self.chance()) / 2
-
-
 def repeated(
     call: Callable[[float, int], T],
     deadline: Deadline,
     backoff: Backoff,
     *,
+    tries: int = sys.maxsize,
     worth_it: Callable[[Transient], bool] = lambda _: True,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> T:
     """Call `call(seconds left, failures so far)` until it succeeds, and return its result. Raises its error when that
     is not Transient or not `worth_it`, or when no try or no time is left for another one."""
@@ -83,11 +68,11 @@ def repeated(
             return call(max(deadline.remaining(), 0.001), failures)
         except Transient as error:
             failures += 1
-            pause = backoff.pause(failures)
-            late = failures >= backoff.tries or pause >= deadline.remaining()
+            pause = backoff.pause(failures, random.random())  # noqa: S311
+            late = failures >= tries or pause >= deadline.remaining()
             if late or not worth_it(error):
                 raise
-        backoff.sleep(pause)
+        sleep(pause)
 
 
 class ServerClock:

@@ -12,6 +12,7 @@ import pytest
 from tests.support.following import JOB, Agent, Clock, Reader, Stream, Streams, reading
 from tests.support.shelf import Shelf
 from tpujob.domain.model import Job, State
+from tpujob.lib.backoff import Backoff
 from tpujob.lib.deadline import Deadline
 from tpujob.protocol import live
 from tpujob.service.logs import LiveLogs, Logs
@@ -91,7 +92,7 @@ def test_a_backend_that_stops_closes_its_streams(two: Followed) -> None:
 
 
 def test_a_broken_stream_is_opened_again(two: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (0.01,))
+    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", Backoff(0.01, 0.01))
     reader = Reader(two.fresh(), blocks=True)
     reader.read()
     two.agents[0].write(3)
@@ -219,7 +220,7 @@ def heard_until(heard: Any, job: Job, arrived: Callable[[Tails], bool]) -> None:
 def test_hosts_that_are_heard_when_their_program_is_stopped_are_heard_to_their_end(
     two: Followed, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (0.01,))
+    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", Backoff(0.01, 0.01))
     others, agents, streams = set(threading.enumerate()), two.agents, two.streams
     reader = Reader(two.fresh(), blocks=True)
     reader.read()
@@ -257,7 +258,7 @@ def test_an_unheard_host_is_no_trouble_after_the_end(following: Callable[..., Fo
 
 def test_an_agent_that_just_ended_is_fine(two: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program has ended a moment before the backend knows it."""
-    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (LONG,))
+    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", Backoff(LONG, LONG))
     assert two.logs.block(JOB).note == ""
     for _, stream in two.streams.opened:
         stream.tell(None)

@@ -8,16 +8,17 @@ A broken stream resumes where it ended.
 import contextlib
 import logging
 import queue
+import random
 import threading
 from collections.abc import Iterator
 from typing import Any
 
-from tpujob.adapters.calling import Backoff
 from tpujob.adapters.firestore.calls import Firestore
 from tpujob.adapters.firestore.errors import translated
 from tpujob.adapters.firestore.mirror import Mirror
 from tpujob.adapters.firestore.records import CHANGED, WAKE, Time, build_query, parse_document
 from tpujob.errors import TpujobError, Transient
+from tpujob.lib.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class Follower:
             finally:
                 self._mirror.note_broken()
             failures = 1 if self._works else failures + 1
-            self._closing.wait(BACKOFF.pause(failures))
+            self._closing.wait(BACKOFF.pause(failures, random.random()))  # noqa: S311
 
     def _listen(self) -> None:
         """Follow the stream until it ends, always by an error."""

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Generator
 from pathlib import Path
 
-from tpujob.adapters.calling import Backoff, repeated
+from tpujob.adapters.calling import repeated
 from tpujob.errors import StoreError, TpujobError, Transient
+from tpujob.lib.backoff import Backoff
 from tpujob.lib.deadline import Deadline
 
 APPLICATION = 0x74706A62  #: `tpjb` in the file's header; other databases are refused
