@@ -19,6 +19,7 @@ from tpujob.adapters.firestore.mirror import Mirror
 from tpujob.adapters.firestore.records import CHANGED, WAKE, Time, build_query, parse_document
 from tpujob.errors import TpujobError, Transient
 from tpujob.lib.backoff import Backoff
+from tpujob.lib.threads import start_loop
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +42,7 @@ class Follower:
         self._works = False  #: the stream has delivered something
         self._closing = threading.Event()
         self._call: Any = None
-        self._thread = threading.Thread(target=self._run, name="firestore-follow", daemon=True)
-        self._thread.start()
+        self._thread = start_loop("firestore-follow", self._run)
 
     def close(self) -> None:
         self._closing.set()
@@ -59,8 +59,6 @@ class Follower:
                     self._listen()
             except TpujobError as error:
                 log.debug("%s; following again", error)
-            except Exception:
-                log.exception("following again after an error")
             finally:
                 self._mirror.note_broken()
             failures = 1 if self._works else failures + 1
