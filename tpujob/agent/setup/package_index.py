@@ -20,6 +20,15 @@ CURE = (
 )
 
 
+def _public_index() -> str:
+    """Return the address of the index that pip asks by default; empty: there is no pip."""
+    try:
+        from pip._internal.models.index import PyPI
+    except ImportError:
+        return ""
+    return str(PyPI.simple_url)
+
+
 class IndexProbe:
     """One connection to the index, made beside the installation: it decides nothing. The log says at once if it
     fails, and so does the error of an installation that fails, too."""
@@ -27,7 +36,7 @@ class IndexProbe:
     def __init__(self, attempt: HostAttempt) -> None:
         self._problem, self._note = "", attempt.log.note
         variables = {**os.environ, **attempt.plan["env"]}
-        index = next((variables[n] for n in INDEXES if variables.get(n)), "https://pypi.org/simple")
+        index = next((variables[n] for n in INDEXES if variables.get(n)), "") or _public_index()
         self._thread = threading.Thread(target=self._connect, args=(index,), daemon=True)
         if not any(variables.get(name) for name in PROXIES):
             self._thread.start()
