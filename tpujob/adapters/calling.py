@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tpujob.errors import NotFound, Refused, TpujobError, Transient
-from tpujob.lib.backoff import Backoff
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Backoff, Deadline
 from tpujob.lib.wall_time import WallTime
 
 T = TypeVar("T")

@@ -17,8 +17,7 @@ from tpujob.data.checksums import etag_of, hash_of_s3, identity_of, whole_second
 from tpujob.data.objects import LeftOut, MustRestart, NotCopied, ObjectContent, ObjectFacts
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, TpujobError, Transient
-from tpujob.lib.backoff import Backoff
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Backoff, Deadline
 
 T = TypeVar("T")
 

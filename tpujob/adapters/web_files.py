@@ -19,8 +19,7 @@ from tpujob.data.locations import WebFile, checked_url, without_query
 from tpujob.data.objects import LeftOut, MustRestart, NotCopied, ObjectContent, ObjectFacts
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
-from tpujob.lib.backoff import Backoff
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Backoff, Deadline
 
 _RETRY_TIMEOUT = 60.0  #: seconds for which a HEAD request is retried
 _BACKOFF = Backoff(first=0.2, longest=8.0)

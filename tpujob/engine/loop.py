@@ -19,8 +19,8 @@ from typing import TypeVar
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import TpujobError
 from tpujob.lib import log_context
-from tpujob.lib.backoff import Backoff
 from tpujob.lib.threads import start_loop
+from tpujob.lib.tries import Backoff
 from tpujob.ports import Clock, Store
 
 log = logging.getLogger(__name__)

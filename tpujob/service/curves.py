@@ -10,8 +10,8 @@ from tpujob.domain.host.series import Point, read_curves, read_series
 from tpujob.domain.model import Attempt, Job
 from tpujob.domain.progress import began_from, steps_kept
 from tpujob.errors import NotFound, Refused, TpujobError, Transient
-from tpujob.lib.deadline import Deadline
 from tpujob.lib.lru import LruDict
+from tpujob.lib.tries import Deadline
 from tpujob.ports import Blobs, Clock
 from tpujob.protocol import limits, paths
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from tpujob.errors import BackendGone, Transient
-from tpujob.lib.backoff import Backoff
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Backoff, Deadline
 
 if TYPE_CHECKING:
     from tpujob.api import JobsApi

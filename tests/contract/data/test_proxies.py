@@ -9,7 +9,7 @@ import pytest
 from tpujob.adapters.gcs.client import StorageClient
 from tpujob.adapters.web_files import Web
 from tpujob.errors import Refused, Transient
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Deadline
 
 HOST = "https://storage.example"
 

@@ -13,7 +13,7 @@ from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.keys import public_line
 from tpujob.adapters.ssh.transport import Login
 from tpujob.errors import Transient
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Deadline
 
 
 @pytest.fixture(scope="module")

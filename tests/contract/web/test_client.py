@@ -22,7 +22,7 @@ from tpujob.adapters.http.transport import BackendReply, BackendRequest
 from tpujob.api import JobView
 from tpujob.errors import BackendGone, BadRequest, NotFound, Transient
 from tpujob.lib import unix_sockets
-from tpujob.lib.backoff import Backoff
+from tpujob.lib.tries import Backoff
 from tpujob.web.api import create_app
 
 

@@ -10,7 +10,7 @@ from tests.support.scripted import ScriptedJobs, job_view
 from tpujob.api import JobsApi
 from tpujob.cli import backend
 from tpujob.errors import BackendGone, Transient
-from tpujob.lib.backoff import Backoff
+from tpujob.lib.tries import Backoff
 
 
 @pytest.fixture(autouse=True)

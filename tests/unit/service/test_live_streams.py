@@ -12,8 +12,7 @@ import pytest
 from tests.support.following import JOB, Agent, Clock, Reader, Stream, Streams, reading
 from tests.support.shelf import Shelf
 from tpujob.domain.model import Job, State
-from tpujob.lib.backoff import Backoff
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Backoff, Deadline
 from tpujob.protocol import live
 from tpujob.service.logs import LiveLogs, Logs
 from tpujob.service.logs.live_stream import IDLE, UNSTORED_TTL, Tails

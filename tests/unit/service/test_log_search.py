@@ -13,7 +13,7 @@ from tests.support.shelf import Shelf, reader
 from tpujob.api import SearchQuery
 from tpujob.domain.model import State
 from tpujob.errors import BadRequest, Busy
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Deadline
 from tpujob.service.logs.lines import text_of
 from tpujob.service.logs.log import Logs
 from tpujob.service.logs.reader import LogReader

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from tpujob.adapters.calling import Count, Missing, counted, status_of, uncounted
 from tpujob.adapters.cloud_tpu import errors
 from tpujob.errors import Refused, TpujobError, Transient
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Deadline
 
 #: share of a minute's calls that may be made at once
 BURST = 0.1

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tpujob.adapters.cloud_tpu.calls import Api
 from tpujob.adapters.cloud_tpu.messages import id_of
 from tpujob.errors import Transient
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Deadline
 
 #: seconds for which a list is cached; zones get new types every few weeks
 LIST_TTL = 3600.0

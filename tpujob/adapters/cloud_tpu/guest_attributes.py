@@ -16,7 +16,7 @@ from tpujob.adapters.cloud_tpu.calls import Api
 from tpujob.adapters.cloud_tpu.request import node_ids
 from tpujob.domain.model import Cause, Slice
 from tpujob.errors import Refused
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Deadline
 from tpujob.ports import PublishedHost
 
 _log = logging.getLogger(__name__)

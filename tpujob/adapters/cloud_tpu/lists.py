@@ -23,7 +23,7 @@ from typing import Any
 from tpujob.adapters.cloud_tpu.calls import Api, Method
 from tpujob.adapters.cloud_tpu.messages import id_of, raw
 from tpujob.errors import Refused, TpujobError, Transient
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Deadline
 
 _log = logging.getLogger(__name__)
 

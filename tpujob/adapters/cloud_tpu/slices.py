@@ -37,7 +37,7 @@ from tpujob.adapters.cloud_tpu.slice_state import (
 from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, Unknown
 from tpujob.errors import Refused, TpujobError, Transient
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Deadline
 from tpujob.ports import Owned, SliceSurvey
 from tpujob.protocol import JOB_LABEL, LABEL, OWNER_LABEL
 

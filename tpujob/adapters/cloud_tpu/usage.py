@@ -14,7 +14,7 @@ from tpujob.doctor.findings import NotSeen
 from tpujob.doctor.quota import Held, QuotaKind, kind_of
 from tpujob.domain.hardware import accelerators
 from tpujob.errors import BadSpec, TpujobError
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Deadline
 
 
 @dataclass(frozen=True, slots=True)

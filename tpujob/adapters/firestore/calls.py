@@ -24,8 +24,7 @@ from tpujob.adapters.firestore.records import (
     microseconds,
     parse_document,
 )
-from tpujob.lib.backoff import Backoff
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Backoff, Deadline
 
 T = TypeVar("T")
 Docs = Mapping[str, Doc | None]  #: by path; None: the document does not exist

@@ -18,8 +18,8 @@ from tpujob.adapters.firestore.errors import translated
 from tpujob.adapters.firestore.mirror import Mirror
 from tpujob.adapters.firestore.records import CHANGED, WAKE, Time, build_query, parse_document
 from tpujob.errors import TpujobError, Transient
-from tpujob.lib.backoff import Backoff
 from tpujob.lib.threads import start_loop
+from tpujob.lib.tries import Backoff
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,7 @@ from tpujob.adapters.calling import Count, ServerClock, counted, first_line, rep
 from tpujob.data.objects import Operations
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Transient
-from tpujob.lib.backoff import Backoff
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Backoff, Deadline
 
 if TYPE_CHECKING:
     import requests

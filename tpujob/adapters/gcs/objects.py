@@ -24,7 +24,7 @@ from tpujob.data.checksums import decode
 from tpujob.data.objects import MustRestart, NewObject, ObjectContent, ObjectFacts, Upkeep
 from tpujob.domain.model import Cause
 from tpujob.errors import NotFound, Refused, Transient
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Deadline
 
 #: metadata key of the identity that an object was copied from
 _SOURCE = "tpujob-source"

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tpujob.adapters.calling import repeated
 from tpujob.errors import StoreError, TpujobError, Transient
-from tpujob.lib.backoff import Backoff
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Backoff, Deadline
 
 APPLICATION = 0x74706A62  #: `tpjb` in the file's header; other databases are refused
 BUSY = 10.0  #: seconds to wait for another writer; a transaction of ours takes milliseconds

@@ -24,7 +24,7 @@ from tpujob.domain.model import Cause
 from tpujob.domain.text import one_line
 from tpujob.errors import Refused, Transient
 from tpujob.lib import threads
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Deadline
 from tpujob.protocol import Phase, live
 from tpujob.protocol.paths import HOST_FOLDER
 

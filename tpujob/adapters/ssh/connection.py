@@ -22,7 +22,7 @@ from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.keys import host_label
 from tpujob.adapters.ssh.transport import IAP_HINT, Login, NoLogin, Transport
 from tpujob.errors import TpujobError, Transient
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Deadline
 
 #: seconds for each of TCP, banner and login; by default a dropped SYN takes minutes
 CONNECT_TIMEOUT = 10.0

@@ -33,7 +33,7 @@ from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Cause, Slice
 from tpujob.domain.text import duration, rfc3339
 from tpujob.errors import Refused, TpujobError, Transient
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Deadline
 from tpujob.ports import Listening, PublishedHost
 from tpujob.protocol import signing
 

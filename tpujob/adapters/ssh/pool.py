@@ -17,7 +17,7 @@ from tpujob.adapters.ssh.keys import Pins
 from tpujob.adapters.ssh.transport import Login
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 from tpujob.lib import log_context
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Deadline
 
 if TYPE_CHECKING:
     from tpujob.adapters.ssh.connection import Connection

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tpujob.domain.model import Cause, Job
 from tpujob.domain.spec import Recovery
 from tpujob.domain.text import duration
-from tpujob.lib.backoff import Backoff
+from tpujob.lib.tries import Backoff
 
 
 @dataclass(frozen=True, slots=True)

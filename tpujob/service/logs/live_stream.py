@@ -14,9 +14,8 @@ from typing import NamedTuple
 from tpujob.domain.failures.retry import due_at
 from tpujob.domain.model import Job, Slice, State
 from tpujob.errors import TpujobError
-from tpujob.lib.backoff import Backoff
-from tpujob.lib.deadline import Deadline
 from tpujob.lib.threads import start_loop
+from tpujob.lib.tries import Backoff, Deadline
 from tpujob.ports import Hosts, Listening
 from tpujob.protocol import live
 from tpujob.service.logs.live_tail import LiveTail, Ring

@@ -11,7 +11,7 @@ from tpujob.api import LogBlock, LogLine, LogMatches, LogPage, LogWindow, Search
 from tpujob.domain.model import Job
 from tpujob.domain.text import many, rfc3339
 from tpujob.errors import BadRequest, Busy, NotFound
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Deadline
 from tpujob.ports import Blobs
 from tpujob.service.logs import notes, window
 from tpujob.service.logs.lines import Cursor, StampedLine, read_cursor, text_of

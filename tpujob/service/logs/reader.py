@@ -13,7 +13,7 @@ from math import inf
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-from tpujob.lib.deadline import Deadline
+from tpujob.lib.tries import Deadline
 from tpujob.service.logs.lines import StampedLine, parse
 from tpujob.service.logs.segment_reader import STEP, SegmentReader
 from tpujob.service.logs.segments import Segment, Segments

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import re2 as _re2
 
 from tpujob.errors import BadRequest
-from tpujob.lib.deadline import Deadline
 from tpujob.lib.lru import LruDict
+from tpujob.lib.tries import Deadline
 from tpujob.service.logs.lines import StampedLine, raw_of, shown, time_of, tracebacks, whole
 from tpujob.service.logs.reader import HostLog, LogReader, Positions
 from tpujob.service.logs.segment_reader import AT_ONCE, SegmentReader

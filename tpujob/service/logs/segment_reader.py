@@ -16,8 +16,8 @@ from threading import Lock
 from typing import TypeVar
 
 from tpujob.errors import NotFound
-from tpujob.lib.deadline import Deadline
 from tpujob.lib.lru import LruDict
+from tpujob.lib.tries import Deadline
 from tpujob.ports import Blobs
 from tpujob.protocol import limits
 from tpujob.service.logs.lines import time_of, whole

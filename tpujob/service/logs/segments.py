@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job
-from tpujob.lib.deadline import Deadline
 from tpujob.lib.lru import LruDict
+from tpujob.lib.tries import Deadline
 from tpujob.ports import Blob, Blobs
 from tpujob.protocol import paths, segment
 from tpujob.protocol.limits import LAST_SEGMENT

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tpujob.lib.backoff import Backoff
+from tpujob.lib.tries import Backoff
 
 
 def test_each_pause_is_twice_as_long_up_to_the_longest() -> None:

@@ -1,8 +1,9 @@
-"""The deadline of a call."""
+"""The tries of a call: the time that they have, and the pauses between them."""
 
 import math
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from tpujob.errors import Transient
 
@@ -31,3 +32,16 @@ class Deadline:
         if not remaining:
             raise Transient(f"{doing}: {self._late}" if doing else self._late, hint=self._hint)
         return min(limit, remaining)
+
+
+class Backoff(NamedTuple):
+    """Exponential backoff: the pause doubles with each failure."""
+
+    first: float  #: seconds
+    longest: float  #: seconds
+
+    def pause(self, failures: int, chance: float = 0.5) -> float:
+        """Return the seconds to pause after so many failures. `chance`, from 0 to 1, makes them up to a quarter less or
+        more, so that callers that failed together do not retry together."""
+        plain = min(self.longest, self.first * 2.0 ** min(failures - 1, 60))
+        return plain * (0.75 + 0.5 * chance)
