@@ -74,3 +74,13 @@ def test_each_method_of_the_table_is_written_in_the_service_and_in_the_client(si
         assert [(p.name, p.kind, p.default) for p in parameters] == [
             (p.name, p.kind, p.default) for p in row.arguments
         ], name
+
+
+def test_a_line_of_a_template_can_be_read() -> None:
+    long = [
+        f"{path.name}:{number}"
+        for path in (PRODUCT / "web" / "templates").rglob("*.html")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 160
+    ]
+    assert not long, f"lines of templates with more than 160 characters: {long}"
