@@ -169,13 +169,15 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"^(?!.*(?i:rate.?limit|quota.?exceeded|open the log)).*(?:"
         r"not have (?:\S+\.\S+\.\S+ |the )?(?:access|permission)"
         r"|(?i:permission_?\s?denied|access_?\s?(?:is )?denied|denied (?:on|for) resource)|(?:^|: )denied(?:: |\.?$)"
+        r"|^(?:ERROR|remote): Repository not found"
         r"|gated repo|GatedRepo|invalid_grant|\bPermissionError: |Credentials?Error\b"
         r"|\b40[13]\b(?:.{0,60}\bForbidden|:? (?:Client Error|Unauthorized|GET|POST|PUT|DELETE|PATCH)\b)"
         r"|(?i:(?:code|status|error)\W{1,2}40[13]\b)|, 40[13]$|error occurred \(\w*(?:Access|Token|Signature)"
         r"|google\.auth\.exceptions\.(?!Transport)\w+|(?i:unable to locate credentials|could not read username"
-        r"|unauthenticated|unauthorized|not authorized|authentication failed|token is required"
+        r"|unauthenticated(?! \w)|unauthorized|not authorized|authentication failed|token is required"
         r"|insufficient (?:authentication )?(?:scope|perm)|api[_ ]key not|requires? an? api[_ ]key"
-        r"|no api[_ ]key|not in the authorized list|kaggle\.json|must be (?:authenticated|logged in)"
+        r"|no api[_ ]key|missing (?:username|credentials?|(?:api|access|auth\w*) (?:key|token))|kaggle\.json"
+        r"|not in the authorized list|must be (?:authenticated|logged in)"
         r"|(?:invalid|bad) (?:api[_ ]key|username or|(?:user|access) token|\w* ?credentials)))",
     ),
     _sign(
@@ -193,15 +195,19 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|^Command not found: |may indicate binary incompatibility|Check installed software versions"
         r"|(?:jax(?:lib)?|libtpu) version .*(?:incompatible|too old)"
         r"|(?:requires?|needs?) .{0,40}[<>=~]= ?(?:[1-9]\d*\.\d|\d+\.\d+\.\d)"
-        r"|EnvironmentNameNotFound|^Conda\w*E(?:rror|xception)|UnsatisfiableError|VersionConflict"
+        r"|EnvironmentNameNotFound|^Conda(?!HTTP)\w*E(?:rror|xception)|UnsatisfiableError|VersionConflict"
         r"|^- [\w.-]+=[\w.=]+=\w+_\d+$|module 'jaxlib\S* has no attribute"
         r"|externally-managed-environment|metadata-generation-failed|requirements file: |is not installable"
-        r"|cannot be installed in editable|^error: (?:Failed to (?:parse|spawn|install|build|prepare|download)\b"
+        r"|cannot be installed in editable|Error (?:build|compil)ing .*extension"
+        r"|^error: (?:Failed to (?:parse|spawn|install|build)\b|[Cc]ommand .* failed with exit |invalid command "
         r"|.*(?:uv\.lock|`pyproject\.toml` found|interpreter found|can't be installed))"
-        r"|manifest unknown|no matching manifest|executable file not found|Cannot connect to the Docker daemon"
-        r"|^E: (?:Unable to|Could not|Couldn't|Failed to fetch|Sub-process|Package|The repository|Unmet)",
+        r"|manifest unknown|no matching manifest|OCI runtime \w+ failed|Cannot connect to the Docker daemon"
+        r"|^CMake Error|^compilation terminated|^E: (?:Unable to locate|Couldn't find|Package) ",
     ),
-    _sign(Cause.SETUP, Reach.MESSAGE, _NOT_INSTALLED, r"(?i:not installed|not found in your env|pip install )"),
+    _sign(
+        Cause.SETUP, Reach.MESSAGE, _NOT_INSTALLED,
+        r"(?i:not installed|not found in your env|pip install |\b(?:ninja|gcc|ffmpeg) (?:is required|not found))",
+    ),
     _sign(
         Cause.BAD_HOST, Reach.ERROR, _NO_TPU,
         r"(?:TPU initialization failed|Failed to initialize TPU system)"
@@ -231,12 +237,12 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"^(?!.*(?i:heartbeat))(?=.*(?i:timed? ?out|timeout|deadline.exceeded)).*(?i:barrier|rendezvous|coordination"
         r"|collective|waiting \d+ms|\b(?:ranks?|peers?)\b|all (?:hosts|processes|workers)|dataloader"
         r"|c10d|nccl|connect\(\)|client socket|torch\.distributed|(?:xla|jax)RuntimeError: DEADLINE_EXCEEDED)"
-        r"|detects a hang|wait timeout after \d+ms",
+        r"|detects a hang|watchdog.*(?:hang|stuck)\b|wait timeout after \d+ms",
     ),
     _sign(
         Cause.BAD_SPEC, Reach.WORDS, _USAGE,
         r"^\s*(?i:usage): |^(?!\S+:\d+:)\S.{0,80}: error: |^error: Parser key "
-        r"|(?i:\b(?:no such|missing|unrecognized|unexpected|invalid|required)\b.{0,30}"
+        r"|(?i:\b(?:no such|no value|missing|unrecognized|unexpected|invalid|required)\b.{0,30}"
         r"\b(?:options?|arguments?|commands?|parameters?|flags?|value for)\b)",
         code=2,
     ),
