@@ -146,6 +146,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
     _sign(
         Cause.OOM_HBM, Reach.WORDS, _HBM,
         r"memory space (?:hbm|vmem|smem)|Exceeded hbm capacity|That was not possible\. There are \S+ free"
+        r"|Aborting compilation early because it's unlikely to have enough"
         r"|^(?!.*(?i:quota)).*(?i:RESOURCE_?\s?EXHAUSTED.*(?:\bhbm|memory|allocat|to reserve))",
     ),
     _sign(
@@ -172,7 +173,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|^(?:ERROR|remote): Repository not found"
         r"|gated repo|GatedRepo|invalid_grant|\bPermissionError: |Credentials?Error\b"
         r"|\b40[13]\b(?:.{0,60}\bForbidden|:? (?:Client Error|Unauthorized|GET|POST|PUT|DELETE|PATCH)\b)"
-        r"|(?i:(?:code|status|error)\W{1,2}40[13]\b)|, 40[13]$|error occurred \(\w*(?:Access|Token|Signature)"
+        r"|(?i:(?:code|status|error)\W{1,4}40[13]\b)|, 40[13]$|error occurred \(\w*(?:Access|Token|Signature)"
         r"|google\.auth\.exceptions\.(?!Transport)\w+|(?i:unable to locate credentials|could not read username"
         r"|unauthenticated(?! \w)|unauthorized|not authorized|authentication failed|token is required"
         r"|insufficient (?:authentication )?(?:scope|perm)|api[_ ]key not|requires? an? api[_ ]key"
@@ -200,7 +201,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|externally-managed-environment|metadata-generation-failed|requirements file: |is not installable"
         r"|cannot be installed in editable|Error (?:build|compil)ing .*extension"
         r"|^error: (?:Failed to (?:parse|spawn|install|build)\b|[Cc]ommand .* failed with exit |invalid command "
-        r"|.*(?:uv\.lock|`pyproject\.toml` found|interpreter found|can't be installed))"
+        r"|.*(?:interpreter found|can't be installed))|(?:No `|could not find a )pyproject\.toml"
         r"|manifest unknown|no matching manifest|OCI runtime \w+ failed|Cannot connect to the Docker daemon"
         r"|^CMake Error|^compilation terminated|^E: (?:Unable to locate|Couldn't find|Package) ",
     ),
