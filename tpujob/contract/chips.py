@@ -17,8 +17,7 @@ class Chip:
 
     name: str  #: `v5e`; libtpu's name for it, too
     kinds: tuple[str, ...]  #: what JAX calls its devices
-    cores: int
-    counts_cores: bool  #: whether the number in a type counts cores; if not, chips
+    cores: int  #: the number in a type counts cores, which are chips where each has one
     devices: int  #: JAX devices: of v2 and v3 each core is one
     sizes: tuple[int, ...]  #: the number in each type, ascending
     #: chips along each axis, by the chips in a slice: `2x2x2`; empty: unknown
@@ -29,11 +28,6 @@ class Chip:
     hbm_gbps: int  #: GB/s to and from the chip's memory
     link_gbps: float  #: GB/s of one link between chips, one way
     dcn_gbps: float  #: GB/s between slices, the chip's share of its host's; 0: slices cannot run one program
-
-    @property
-    def units(self) -> int:
-        """What each chip adds to the number in a type."""
-        return self.cores if self.counts_cores else 1
 
 
 # Shapes of slices ----------------------------------------------------------------------------------------------------
@@ -84,33 +78,27 @@ _LITE_SIZES = (1, 4, 8, 16, 32, 64, 128, 256)
 
 _ROWS = (
     Chip(
-        "v2", ("TPU v2",), cores=2, counts_cores=True, devices=2,
-        sizes=(8, 32, 128, 256, 512), topology=_rectangle,
+        "v2", ("TPU v2",), cores=2, devices=2, sizes=(8, 32, 128, 256, 512), topology=_rectangle,
         hbm_gib=16, usable_hbm_gib=7.48, tflops=45, hbm_gbps=700, link_gbps=62, dcn_gbps=0,
     ),
     Chip(
-        "v3", ("TPU v3",), cores=2, counts_cores=True, devices=2,
-        sizes=(8, 32, 64, 128, 256, 512, 1024, 2048), topology=_rectangle,
+        "v3", ("TPU v3",), cores=2, devices=2, sizes=(8, 32, 64, 128, 256, 512, 1024, 2048), topology=_rectangle,
         hbm_gib=32, usable_hbm_gib=15.48, tflops=123, hbm_gbps=900, link_gbps=100, dcn_gbps=0,
     ),
     Chip(
-        "v4", ("TPU v4",), cores=2, counts_cores=True, devices=1,
-        sizes=_V4_SIZES, topology=_row_of_cubes,
+        "v4", ("TPU v4",), cores=2, devices=1, sizes=_V4_SIZES, topology=_row_of_cubes,
         hbm_gib=32, usable_hbm_gib=30.75, tflops=275, hbm_gbps=1200, link_gbps=45, dcn_gbps=6.25,
     ),
     Chip(
-        "v5e", ("TPU v5 lite", "TPU v5e"), cores=1, counts_cores=False, devices=1,
-        sizes=_LITE_SIZES, topology=_rectangle,
+        "v5e", ("TPU v5 lite", "TPU v5e"), cores=1, devices=1, sizes=_LITE_SIZES, topology=_rectangle,
         hbm_gib=16, usable_hbm_gib=15.75, tflops=197, hbm_gbps=819, link_gbps=50, dcn_gbps=3.125,
     ),
     Chip(
-        "v5p", ("TPU v5", "TPU v5p"), cores=2, counts_cores=True, devices=1,
-        sizes=_V5P_SIZES, topology=_compact_cubes,
+        "v5p", ("TPU v5", "TPU v5p"), cores=2, devices=1, sizes=_V5P_SIZES, topology=_compact_cubes,
         hbm_gib=95, usable_hbm_gib=95.74, tflops=459, hbm_gbps=2765, link_gbps=100, dcn_gbps=6.25,
     ),
     Chip(
-        "v6e", ("TPU v6 lite", "TPU v6e"), cores=1, counts_cores=False, devices=1,
-        sizes=_LITE_SIZES, topology=_rectangle,
+        "v6e", ("TPU v6 lite", "TPU v6e"), cores=1, devices=1, sizes=_LITE_SIZES, topology=_rectangle,
         hbm_gib=32, usable_hbm_gib=31.25, tflops=918, hbm_gbps=1638, link_gbps=100, dcn_gbps=6.25,
     ),
 )  # fmt: skip

@@ -75,7 +75,7 @@ class QuotaOverview:
 def unit_of(generation: str) -> Unit:
     """Return the unit of a generation's quotas; of v4 and v5p, where it is unknown, the one that allows fewer chips."""
     row = accelerators.generation(generation)
-    return "cores" if row and row.chip.counts_cores else "chips"
+    return "cores" if row and row.chip.cores > 1 else "chips"
 
 
 def per_chip(generation: str, unit: str) -> int:

@@ -41,7 +41,7 @@ def larger(on: Target, needed: float) -> Target | None:
     sizes = [chips for chips in slices_of(on.chip) if chips > least]
     if not sizes or not needed:
         return None
-    return target(f"{on.slices}x{on.chip.name}-{min(sizes) * on.chip.units}")
+    return target(f"{on.slices}x{on.chip.name}-{min(sizes) * on.chip.cores}")
 
 
 def flags(change: Change) -> str:

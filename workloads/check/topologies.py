@@ -72,7 +72,7 @@ class Target:
             settings["chip_config_name"] = "megacore"
         if any(self.wraps):
             settings["wrap"] = [*self.wraps, False, False][:3]
-        if not self.chip.counts_cores and self.chips_per_slice in (1, 8):
+        if self.chip.cores == 1 and self.chips_per_slice in (1, 8):
             settings["chips_per_host_bounds"] = [*self.sides, 1]
         if self.slices > 1:
             settings["num_slices"] = self.slices
@@ -105,7 +105,7 @@ def target(text: str) -> Target:
 def all_types() -> list[str]:
     """Return every type that can be checked."""
     return [
-        f"{chip.name}-{chips * chip.units}" for chip in CHIPS.values() for chips in slices_of(chip)
+        f"{chip.name}-{chips * chip.cores}" for chip in CHIPS.values() for chips in slices_of(chip)
     ]
 
 
@@ -126,13 +126,13 @@ def devices_of(target: Target) -> list[Any]:
 
 def slices_of(chip: Chip) -> list[int]:
     """Return the chips of every slice of the generation that can be checked: powers of two."""
-    sizes = [number // chip.units for number in chip.sizes]
+    sizes = [number // chip.cores for number in chip.sizes]
     return [chips for chips in sizes if chips <= MOST_CHIPS and not chips & (chips - 1)]
 
 
 def _chips(chip: Chip, number: int) -> int:
     """Return the number of chips of the type with this number; 0 if there is no such type."""
-    chips, odd = divmod(number, chip.units)
+    chips, odd = divmod(number, chip.cores)
     return chips if not odd and chips in slices_of(chip) else 0
 
 

@@ -33,10 +33,7 @@ class Accelerator:
     hosts: int
     chips_per_host: int
     topology: str  #: chips along each axis: `2x2x2`; empty: unknown
-    #: this and the next two are 0 for an unknown generation
-    hbm_gib_per_chip: int
-    peak_bf16_tflops_per_chip: float
-    hbm_gbps_per_chip: int  #: GB/s
+    chip: Chip  #: without figures for an unknown generation
     runtime_version: str  #: the default
     known: bool = True  #: False: in no table; chips and hosts are derived from the name
 
@@ -46,9 +43,9 @@ class Accelerator:
 
 def _accelerator(generation: Generation, size: int, *, known: bool = True) -> Accelerator:
     chip = generation.chip
-    chips = size // chip.units
+    chips = size // chip.cores
     # a host has up to 8 chips of v5e and v6e; their next larger slice has 16 chips
-    hosts = 1 if chips <= 8 and not chip.counts_cores else -(-chips // CHIPS_PER_HOST)
+    hosts = 1 if chips <= 8 and chip.cores == 1 else -(-chips // CHIPS_PER_HOST)
     return Accelerator(
         type=f"{generation.prefix}-{size}",
         generation=chip.name,
@@ -59,9 +56,7 @@ def _accelerator(generation: Generation, size: int, *, known: bool = True) -> Ac
         hosts=hosts,
         chips_per_host=chips // hosts,
         topology=chip.topology(chips),
-        hbm_gib_per_chip=chip.hbm_gib,
-        peak_bf16_tflops_per_chip=chip.tflops,
-        hbm_gbps_per_chip=chip.hbm_gbps,
+        chip=chip,
         runtime_version=generation.runtime_version,
         known=known,
     )
@@ -116,8 +111,8 @@ def _derive_from_name(type: str) -> Accelerator | None:
     row, size = generation(by_prefix.get(match[1], match[1])), int(match[2])
     if row is None or match[2].startswith("0"):
         return None
-    chips, odd = divmod(size, row.chip.units)
-    one_host = () if row.chip.counts_cores else (1, 2, 4, 8)
+    chips, odd = divmod(size, row.chip.cores)
+    one_host = (1, 2, 4, 8) if row.chip.cores == 1 else ()
     if odd or (chips % CHIPS_PER_HOST and chips not in one_host):
         return None
     return _accelerator(row, size, known=False)
@@ -132,7 +127,7 @@ def generation(name: str) -> Generation | None:
     if name in prefixes or not re.fullmatch(GENERATION, name) or _TPU7X.match(name):
         return None
     chip = Chip(
-        name, (), cores=1, counts_cores=False, devices=1, sizes=(), topology=lambda _: "",
+        name, (), cores=1, devices=1, sizes=(), topology=lambda _: "",
         hbm_gib=0, usable_hbm_gib=0, tflops=0, hbm_gbps=0, link_gbps=0, dcn_gbps=0,
     )  # fmt: skip
     return Generation(
@@ -152,7 +147,7 @@ def chips_of_quota(type: str, amount: int) -> int:
     """Return the chips that an amount of quota of the type's generation allows. Where the unit is unknown (v4, v5p),
     the amount is taken as cores, which allow fewer chips."""
     row = generation(find(type).generation)
-    return amount // row.chip.units if row else amount
+    return amount // row.chip.cores if row else amount
 
 
 def in_table(type: str, zone: str) -> bool:
