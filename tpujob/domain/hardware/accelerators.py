@@ -38,9 +38,6 @@ class Accelerator:
     known: bool = True  #: False: in no table; chips and hosts are derived from the name
 
 
-# Rules ---------------------------------------------------------------------------------------------------------------
-
-
 def _accelerator(generation: Generation, size: int, *, known: bool = True) -> Accelerator:
     chip = generation.chip
     chips = size // chip.cores
