@@ -114,7 +114,7 @@ def test_preemption_ends_detached_processes_gently_then_hard(farm: FarmProcess, 
     until(lambda: _lines(log, 4), "each of them has seen SIGTERM")
     assert all(alive(int(n)) for n in numbers), "killed within the notice time"
     until(lambda: not farm.processes("tj-doomed"), "the hosts are off")
-    assert not any(alive(int(n)) for n in numbers)
+    until(lambda: not any(alive(int(n)) for n in numbers), "every program is dead")
     until(lambda: refuses(addresses[0], farm.ssh_port), "SSH is refused")
 
 
