@@ -50,9 +50,7 @@ class Issuer:
         self.at_the_browser = "ada@example.org"
         self.refuses = ""  #: an error of the token endpoint
         self._asked: dict[str, dict[str, str]] = {}  #: the request for which a code was issued
-        self.ever: dict[
-            str, Any
-        ] = {}  #: public keys by their id; Google itself forgets none so soon
+        self.ever: dict[str, str] = {}  #: public keys by their id; Google forgets none so soon
         self.kid = 0
         self.rotate()
 
@@ -61,7 +59,7 @@ class Issuer:
         self.kid += 1
         self.rsa = rsa.generate_private_key(65537, 2048)
         self.ec = ec.generate_private_key(ec.SECP256R1())
-        self.ever[self.google_kid] = self.rsa.public_key()
+        self.ever[self.google_kid] = pem(self.rsa)
 
     @property
     def google_kid(self) -> str:

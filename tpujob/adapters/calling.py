@@ -1,4 +1,4 @@
-"""Calls to other machines: deadlines, retries with backoff, and the clock of the server.
+"""Calls to other machines: retries with backoff, and the clock of the server.
 
 Imports no vendor's library, because the cheapest commands use this module too.
 """
@@ -9,12 +9,12 @@ import random
 import sys
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tpujob.errors import NotFound, Refused, TpujobError, Transient
+from tpujob.lib.tries import Backoff, Deadline
 from tpujob.lib.wall_time import WallTime
 
 T = TypeVar("T")
@@ -50,47 +50,14 @@ def counted(count: Count, method: str) -> Generator[None]:
         count(method, outcome)
 
 
-class Deadline:
-    """The moment by which a call must return, however many requests it makes."""
-
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._at = clock, clock() + seconds
-
-    def remaining(self) -> float:
-        """Return the seconds until the deadline; 0 when it has passed."""
-        return max(0.0, self._at - self._clock())
-
-    def left(self, limit: float = math.inf, *, doing: str = "") -> float:
-        """Return the seconds until the deadline, at most `limit`. Raises Transient when it has passed."""
-        remaining = self.remaining()
-        if not remaining:
-            raise Transient(f"{doing}: no answer in time" if doing else "no answer in time")
-        return min(limit, remaining)
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """The pauses between the tries of one call: exponential backoff with jitter. The full pause doubles with each try.
-    A random part of its second half is left out, so that callers that failed together do not retry together."""
-
-    first: float  #: seconds of the first full pause
-    longest: float  #: seconds
-    tries: int = sys.maxsize
-    sleep: Callable[[float], None] = time.sleep
-    chance: Callable[[], float] = random.random
-
-    def pause(self, failures: int) -> float:
-        """Return the seconds to pause after so many failures."""
-        full = min(self.longest, self.first * 2.0 ** min(failures - 1, 60))
-        return full * (1 + self.chance()) / 2
-
-
 def repeated(
     call: Callable[[float, int], T],
     deadline: Deadline,
     backoff: Backoff,
     *,
+    tries: int = sys.maxsize,
     worth_it: Callable[[Transient], bool] = lambda _: True,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> T:
     """Call `call(seconds left, failures so far)` until it succeeds, and return its result. Raises its error when that
     is not Transient or not `worth_it`, or when no try or no time is left for another one."""
@@ -100,11 +67,11 @@ def repeated(
             return call(max(deadline.remaining(), 0.001), failures)
         except Transient as error:
             failures += 1
-            pause = backoff.pause(failures)
-            late = failures >= backoff.tries or pause >= deadline.remaining()
+            pause = backoff.pause(failures, random.random())  # noqa: S311
+            late = failures >= tries or pause >= deadline.remaining()
             if late or not worth_it(error):
                 raise
-        backoff.sleep(pause)
+        sleep(pause)
 
 
 class ServerClock:

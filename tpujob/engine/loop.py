@@ -20,6 +20,7 @@ from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import TpujobError
 from tpujob.lib import log_context
 from tpujob.lib.threads import start_loop
+from tpujob.lib.tries import Backoff
 from tpujob.ports import Clock, Store
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ ATTENDED = 1.0
 #: seconds until the tick of a job of which a list shows news: an end, a notice, a slice that is lost
 NEWS_DELAY = 0.2
 #: seconds until a job whose tick failed is ticked again: twice as many each time in a row, up to the most
-RETRY_FIRST, RETRY_MAX = 4.0, 30.0
+RETRY = Backoff(first=4.0, longest=30.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class Loop:
         self._pass_s = 0.0
         self._again: set[str] = set()  #: poked while busy
         self._attended: dict[str, float] = {}  #: until when a client follows it
-        self._pauses: dict[str, float] = {}  #: of jobs whose last tick failed, what comes after it
+        self._failures: dict[str, int] = {}  #: failed ticks in a row of each job
         self._change: int | None = None  #: the newest change that was read; None: none yet
         self._refreshing = False  #: a storage that is slow is not asked twice at once
         self._stopping = False
@@ -289,7 +290,7 @@ class Loop:
         with log_context.about(job=job_id):
             try:
                 wake_in = self._reconciler.tick(job_id)
-                self._pauses.pop(job_id, None)
+                self._failures.pop(job_id, None)
                 outcome = "done"
             except TpujobError as error:
                 wake_in = self._after_failure(job_id)
@@ -303,9 +304,8 @@ class Loop:
     def _after_failure(self, job_id: str) -> float:
         """Return the pause after a failed tick: short at first, as a lost reply may have been about the end of a slice;
         then longer each time."""
-        pause = self._pauses.get(job_id, RETRY_FIRST)
-        self._pauses[job_id] = min(2 * pause, RETRY_MAX)
-        return pause
+        self._failures[job_id] = self._failures.get(job_id, 0) + 1
+        return RETRY.pause(self._failures[job_id])
 
 
 def is_due(at: float, every: float, now: float) -> bool:

@@ -40,6 +40,7 @@ from tpujob.engine.queue import Queue
 from tpujob.engine.spending import CircuitBreaker, Spending
 from tpujob.errors import Conflict, Fenced, NotFound
 from tpujob.lib import log_context
+from tpujob.lib.lru import LruDict
 from tpujob.ports import Lease, Ports, Write
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ MAX_OBSERVATION_AGE = 60.0
 ROUNDS = 12
 #: seconds between two ticks of a job whose data another job copies
 COPIED = 15.0
+#: accusations that are not stored again while their jobs go on; one more try costs a write that counts nothing
+ACCUSED = 1000
 
 #: how each is counted
 _RESULTS = {Done: "done", Copied: "done", Made: "done", NotYet: "not_yet", Denied: "denied"}
@@ -96,7 +99,7 @@ class Reconciler:
             groups=self.groups,
         )
         self.live, self.circuits = self.observer.live, self.breaker.circuits
-        self._accused: set[str] = set()  #: what this process has stored already
+        self._accused = LruDict[str, None](ACCUSED)  #: what this process has stored
 
     # One tick --------------------------------------------------------------------------------------------------------
 
@@ -309,4 +312,4 @@ class Reconciler:
         for machines, accusation in accusations(job, physical, self.clock.now()):
             if accusation.op_id not in self._accused:
                 self.ports.reputation.accuse(machines, accusation)
-                self._accused.add(accusation.op_id)
+                self._accused[accusation.op_id] = None

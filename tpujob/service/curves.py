@@ -1,7 +1,6 @@
 """The curves of a job: the numbers that its program reported for its steps, read from the reports of its attempts, also
 long after their slices are gone."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from tpujob.domain.model import Attempt, Job
 from tpujob.domain.progress import began_from, steps_kept
 from tpujob.errors import NotFound, Refused, TpujobError, Transient
 from tpujob.lib.lru import LruDict
+from tpujob.lib.tries import Deadline
 from tpujob.ports import Blobs, Clock
 from tpujob.protocol import limits, paths
 
@@ -63,13 +63,12 @@ class Curves:
             raise NotFound(f"job {job.id} has no attempt {attempt}")
         ran = [a for a in job.attempts if a.running_at is not None]
         attempts = [a for a in ran if a.number == attempt] if attempt else ran[-ATTEMPTS:]
-        deadline, trouble = time.monotonic() + WITHIN, ""
+        deadline, trouble = Deadline(WITHIN, late="reading takes too long"), ""
         curves: dict[int, dict[str, list[Point]]] = {}
         unread: list[int] = []
         for past in reversed(attempts):
             try:
-                left = deadline - time.monotonic()
-                series = self._of(job, past, left)
+                series = self._of(job, past, deadline)
             except (Transient, Refused) as error:
                 unread.append(past.number)
                 trouble = trouble or f"they cannot be read from the bucket now: {error.message}"
@@ -91,18 +90,17 @@ class Curves:
             why=why,
         )
 
-    def _of(self, job: Job, attempt: Attempt, left: float) -> AttemptCurves:
-        """Return the curves of an attempt. `left`: seconds to read them. Raises Transient, Refused."""
+    def _of(self, job: Job, attempt: Attempt, deadline: Deadline) -> AttemptCurves:
+        """Return the curves of an attempt. Raises Transient, Refused."""
         key, now = (job.id, attempt.number), self._clock.now()
         cached = self._known.get(key, AttemptCurves())
         if now < cached.until:
             if cached.error:
                 raise cached.error
             return cached
-        if left <= 0:
-            raise Transient("reading takes too long")
+        deadline.left()
         try:
-            newest = self._read(job, attempt, cached._replace(error=None, doubted=False), left)
+            newest = self._read(job, attempt, cached._replace(error=None, doubted=False), deadline)
         except (Transient, Refused) as error:
             self._known[key] = cached._replace(until=now + RUNNING_TTL, error=error)
             raise
@@ -112,13 +110,13 @@ class Curves:
         return newest
 
     def _read(
-        self, job: Job, attempt: Attempt, newest: AttemptCurves, left: float
+        self, job: Job, attempt: Attempt, newest: AttemptCurves, deadline: Deadline
     ) -> AttemptCurves:
-        key, end = self._key(keys.of_attempt(job, attempt)), time.monotonic() + left
+        key = self._key(keys.of_attempt(job, attempt))
         workdir = job.workdir_of(attempt.number)
         own = paths.report_path(workdir, attempt.number, 0)
         for path in (own, paths.kept_report_path(workdir, attempt.number, 0)):
-            body = self._body(path, max(0.1, end - time.monotonic()))
+            body = self._body(path, max(0.1, deadline.remaining()))
             curves = read_curves(body, key) if body else None
             if body and curves is None:
                 newest = newest._replace(doubted=True)

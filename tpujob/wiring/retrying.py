@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from tpujob.errors import BackendGone, Transient
+from tpujob.lib.tries import Backoff, Deadline
 
 if TYPE_CHECKING:
     from tpujob.api import JobsApi
 
 T = TypeVar("T")
 
-FIRST_PAUSE = 0.2  #: seconds between the first two tries; each further pause is twice as long
+PAUSES = Backoff(first=0.2, longest=30.0)
 RETRY_TIMEOUT = 30.0  #: seconds until the last try begins; one try may itself take long
 
 
@@ -34,19 +35,17 @@ class RetryingClient:
 
     def ask(self, request: Callable[[JobsApi], T]) -> T:
         """Return the backend's answer. Raises BackendGone or Transient when no backend answers in time."""
-        deadline = time.monotonic() + RETRY_TIMEOUT
-        pause = FIRST_PAUSE
+        deadline, failures = Deadline(RETRY_TIMEOUT, time.monotonic), 0
         while True:
             try:
                 return request(self.api)
             except (BackendGone, Transient) as error:
-                left = deadline - time.monotonic()
-                if left <= 0:
+                if not deadline.remaining():
                     raise
-                if pause == FIRST_PAUSE:
+                failures += 1
+                if failures == 1:
                     self._note(error.message)
-            time.sleep(min(pause, left))
-            pause *= 2
+            time.sleep(min(PAUSES.pause(failures), deadline.remaining()))
             self._reconnect()
 
     def follow(self, job: str | None, *, timeout: float) -> Iterator[None]:

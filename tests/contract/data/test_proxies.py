@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tpujob.adapters.calling import Deadline
 from tpujob.adapters.gcs.client import StorageClient
 from tpujob.adapters.web_files import Web
 from tpujob.errors import Refused, Transient
+from tpujob.lib.tries import Deadline
 
 HOST = "https://storage.example"
 

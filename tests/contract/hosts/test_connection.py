@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.farm_rig import FarmProcess, until
-from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh import FileKeys
 from tpujob.adapters.ssh.connection import MAX_OUTPUT, Connection
 from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.keys import public_line
 from tpujob.adapters.ssh.transport import Login
 from tpujob.errors import Transient
+from tpujob.lib.tries import Deadline
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from tpujob.adapters.http.transport import BackendReply, BackendRequest
 from tpujob.api import JobView
 from tpujob.errors import BackendGone, BadRequest, NotFound, Transient
 from tpujob.lib import unix_sockets
+from tpujob.lib.tries import Backoff
 from tpujob.web.api import create_app
 
 
@@ -177,7 +178,7 @@ def test_waiting_continues_when_the_backend_was_replaced(
             raise error
         return real(job)
 
-    monkeypatch.setattr("tpujob.wiring.retrying.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("tpujob.wiring.retrying.PAUSES", Backoff(0.01, 30.0))
     monkeypatch.setattr(client.api, "get", get, raising=False)
     assert job.wait(timeout=60).state == "cancelled"
 

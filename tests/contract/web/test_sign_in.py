@@ -535,6 +535,13 @@ def test_a_small_key_is_not_believed() -> None:
     assert Backend(weak).status(auth(weak.token())) == 401
 
 
+def test_a_key_of_another_kind_verifies_nothing() -> None:
+    mixed: Any = Issuer()
+    assertion = iap(mixed)
+    mixed.ec = mixed.rsa
+    assert Backend(mixed, "iap").status(assertion) == 401
+
+
 def test_twenty_callers_at_once_make_one_fetch(issuer: Issuer) -> None:
     fetches, together = threading.Semaphore(0), threading.Event()
 

@@ -10,11 +10,12 @@ from tests.support.scripted import ScriptedJobs, job_view
 from tpujob.api import JobsApi
 from tpujob.cli import backend
 from tpujob.errors import BackendGone, Transient
+from tpujob.lib.tries import Backoff
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpujob.wiring.retrying.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("tpujob.wiring.retrying.PAUSES", Backoff(0.01, 30.0))
     monkeypatch.setattr("tpujob.wiring.retrying.RETRY_TIMEOUT", 0.2)
 
 
@@ -58,7 +59,7 @@ def test_a_request_is_repeated_for_half_a_minute(monkeypatch: pytest.MonkeyPatch
     retrying = backend.retrying_client()
     monkeypatch.setattr("tpujob.wiring.retrying.time", clock)
     monkeypatch.setattr("tpujob.wiring.retrying.RETRY_TIMEOUT", 30.0)
-    monkeypatch.setattr("tpujob.wiring.retrying.FIRST_PAUSE", 0.2)
+    monkeypatch.setattr("tpujob.wiring.retrying.PAUSES", Backoff(0.2, 30.0))
 
     def fail(jobs: JobsApi) -> None:
         raise Transient("the store is busy")

@@ -18,7 +18,7 @@ from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money.polling_cost import UNASKED
 from tpujob.domain.observations import Place
 from tpujob.engine import Loop
-from tpujob.engine.loop import NEWS_DELAY, REFRESH, RESYNC, RETRY_FIRST, RETRY_MAX
+from tpujob.engine.loop import NEWS_DELAY, REFRESH, RESYNC, RETRY
 from tpujob.errors import Refused, StoreError
 from tpujob.ports import Blob
 
@@ -74,17 +74,17 @@ def test_a_job_whose_tick_failed_is_looked_at_again_in_seconds_and_then_ever_les
     with monkeypatch.context() as away:
         away.setattr(stage.reconciler, "tick", fail)
         assert pauses(100)[:5] == [
-            RETRY_FIRST,
-            2 * RETRY_FIRST,
-            4 * RETRY_FIRST,
-            RETRY_MAX,
-            RETRY_MAX,
+            RETRY.first,
+            2 * RETRY.first,
+            4 * RETRY.first,
+            RETRY.longest,
+            RETRY.longest,
         ]
-    stage.clock.sleep(RETRY_MAX)
+    stage.clock.sleep(RETRY.longest)
     ticks(loop)
     tried.clear()
     monkeypatch.setattr(stage.reconciler, "tick", fail)
-    assert pauses(20)[0] == RETRY_FIRST, "a tick in between has worked"
+    assert pauses(20)[0] == RETRY.first, "a tick in between has worked"
 
 
 def test_a_job_that_may_start_while_it_is_ticked_is_ticked_again(

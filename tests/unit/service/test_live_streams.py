@@ -12,10 +12,10 @@ import pytest
 from tests.support.following import JOB, Agent, Clock, Reader, Stream, Streams, reading
 from tests.support.shelf import Shelf
 from tpujob.domain.model import Job, State
+from tpujob.lib.tries import Backoff, Deadline
 from tpujob.protocol import live
 from tpujob.service.logs import LiveLogs, Logs
 from tpujob.service.logs.live_stream import IDLE, UNSTORED_TTL, Tails
-from tpujob.service.logs.segments import Until
 from tpujob.wiring.backend import Backend
 
 LONG = 60.0  #: seconds; no test waits so long, unless it is about to fail
@@ -84,14 +84,14 @@ def test_many_readers_share_the_streams(two: Followed, monkeypatch: pytest.Monke
 
 
 def test_a_backend_that_stops_closes_its_streams(two: Followed) -> None:
-    two.heard.tails(JOB, len(JOB.attempts), Until(10))
+    two.heard.tails(JOB, len(JOB.attempts), Deadline(10))
     nobody: Any = mock.Mock()
     Backend(nobody, nobody, nobody, nobody, nobody, two.heard, nobody).stop()
     assert all(closed(stream) for _, stream in two.streams.opened)
 
 
 def test_a_broken_stream_is_opened_again(two: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (0.01,))
+    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", Backoff(0.01, 0.01))
     reader = Reader(two.fresh(), blocks=True)
     reader.read()
     two.agents[0].write(3)
@@ -163,10 +163,10 @@ def test_what_nobody_reads_any_more_is_forgotten_though_nobody_else_comes(
 ) -> None:
     monkeypatch.setattr("tpujob.service.logs.live_stream.TIDIED", 0.01)
     heard = two.heard
-    heard.tails(JOB, len(JOB.attempts), Until(10))
+    heard.tails(JOB, len(JOB.attempts), Deadline(10))
     assert heard.held > 0
     clock.passes(IDLE + UNSTORED_TTL / 2)
-    heard.tails(MANY[0], len(JOB.attempts), Until(10))
+    heard.tails(MANY[0], len(JOB.attempts), Deadline(10))
     both = heard.held
     clock.passes(UNSTORED_TTL / 2 + 1)
     until = time.perf_counter() + 20
@@ -212,14 +212,14 @@ def test_hosts_are_asked_only_between_start_and_end_of_an_attempt(two: Followed,
 
 def heard_until(heard: Any, job: Job, arrived: Callable[[Tails], bool]) -> None:
     until = time.perf_counter() + 20
-    while not arrived(heard.tails(job, len(job.attempts), Until(10))):
+    while not arrived(heard.tails(job, len(job.attempts), Deadline(10))):
         assert time.perf_counter() < until, "it was not heard"
 
 
 def test_hosts_that_are_heard_when_their_program_is_stopped_are_heard_to_their_end(
     two: Followed, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (0.01,))
+    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", Backoff(0.01, 0.01))
     others, agents, streams = set(threading.enumerate()), two.agents, two.streams
     reader = Reader(two.fresh(), blocks=True)
     reader.read()
@@ -257,7 +257,7 @@ def test_an_unheard_host_is_no_trouble_after_the_end(following: Callable[..., Fo
 
 def test_an_agent_that_just_ended_is_fine(two: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program has ended a moment before the backend knows it."""
-    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (LONG,))
+    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", Backoff(LONG, LONG))
     assert two.logs.block(JOB).note == ""
     for _, stream in two.streams.opened:
         stream.tell(None)

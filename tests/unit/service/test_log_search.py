@@ -13,12 +13,13 @@ from tests.support.shelf import Shelf, reader
 from tpujob.api import SearchQuery
 from tpujob.domain.model import State
 from tpujob.errors import BadRequest, Busy
+from tpujob.lib.tries import Deadline
 from tpujob.service.logs.lines import text_of
 from tpujob.service.logs.log import Logs
 from tpujob.service.logs.reader import LogReader
 from tpujob.service.logs.search import LogPattern, Searches, matcher
 from tpujob.service.logs.segment_reader import SegmentReader
-from tpujob.service.logs.segments import SegmentLists, Until
+from tpujob.service.logs.segments import SegmentLists
 
 JOB = replace(a_job(), state=State.SUCCEEDED)
 
@@ -213,20 +214,17 @@ def test_a_search_ends_in_time_also_within_what_was_fetched_in_one_go() -> None:
     for number in range(1, 9):
         shelf.ship(0, number, [b"x"], number=number)
 
-    class Late:
-        over = False
-
     class Slow:
         def lines(self, data: bytes) -> list[int]:
             nonlocal looked
-            looked, Late.over = looked + 1, looked >= 1
+            looked += 1
             return [0]
 
     segments = SegmentReader(shelf)  # pyright: ignore[reportArgumentType]
-    until = Until(10)
+    until, time = Deadline(10), Deadline(2, lambda: looked)
     hosts = SegmentLists(shelf).find(JOB, 2, 0, until)  # pyright: ignore[reportArgumentType]
     log = LogReader(hosts, segments, until)
-    counted = Searches(segments).count(log, LogPattern("x"), Slow(), until, Late())  # pyright: ignore
+    counted = Searches(segments).count(log, LogPattern("x"), Slow(), until, time)  # pyright: ignore
     assert looked == 2, "the piece that was begun is the last one"
     assert not counted.complete
 

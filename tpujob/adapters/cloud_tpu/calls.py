@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Literal
 
-from tpujob.adapters.calling import Count, Deadline, Missing, counted, status_of, uncounted
+from tpujob.adapters.calling import Count, Missing, counted, status_of, uncounted
 from tpujob.adapters.cloud_tpu import errors
 from tpujob.errors import Refused, TpujobError, Transient
+from tpujob.lib.tries import Deadline
 
 #: share of a minute's calls that may be made at once
 BURST = 0.1

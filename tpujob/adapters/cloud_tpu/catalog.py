@@ -9,10 +9,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from tpujob.adapters.calling import Deadline
 from tpujob.adapters.cloud_tpu.calls import Api
 from tpujob.adapters.cloud_tpu.messages import id_of
 from tpujob.errors import Transient
+from tpujob.lib.tries import Deadline
 
 #: seconds for which a list is cached; zones get new types every few weeks
 LIST_TTL = 3600.0

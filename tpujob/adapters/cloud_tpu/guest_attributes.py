@@ -11,11 +11,12 @@ order of the hosts.)
 import logging
 from typing import Any
 
-from tpujob.adapters.calling import Deadline, Missing
+from tpujob.adapters.calling import Missing
 from tpujob.adapters.cloud_tpu.calls import Api
 from tpujob.adapters.cloud_tpu.request import node_ids
 from tpujob.domain.model import Cause, Slice
 from tpujob.errors import Refused
+from tpujob.lib.tries import Deadline
 from tpujob.ports import PublishedHost
 
 _log = logging.getLogger(__name__)

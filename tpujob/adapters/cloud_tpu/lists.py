@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
-from tpujob.adapters.calling import Deadline
 from tpujob.adapters.cloud_tpu.calls import Api, Method
 from tpujob.adapters.cloud_tpu.messages import id_of, raw
 from tpujob.errors import Refused, TpujobError, Transient
+from tpujob.lib.tries import Deadline
 
 _log = logging.getLogger(__name__)
 

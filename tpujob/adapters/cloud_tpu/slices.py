@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tpujob.adapters.calling import Count, Deadline, Missing, uncounted
+from tpujob.adapters.calling import Count, Missing, uncounted
 from tpujob.adapters.cloud_tpu.calls import Api, Exists, Throttle, ZoneClosed, refusal
 from tpujob.adapters.cloud_tpu.catalog import Catalog
 from tpujob.adapters.cloud_tpu.guest_attributes import GuestAttributes
@@ -37,6 +37,7 @@ from tpujob.adapters.cloud_tpu.slice_state import (
 from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, Unknown
 from tpujob.errors import Refused, TpujobError, Transient
+from tpujob.lib.tries import Deadline
 from tpujob.ports import Owned, SliceSurvey
 from tpujob.protocol import JOB_LABEL, LABEL, OWNER_LABEL
 

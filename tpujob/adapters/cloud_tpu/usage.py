@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tpujob.adapters.calling import Deadline
 from tpujob.adapters.cloud_tpu.calls import Api
 from tpujob.adapters.cloud_tpu.lists import Lists, ZoneList
 from tpujob.adapters.cloud_tpu.messages import node_seen, queued_seen, raw
@@ -15,6 +14,7 @@ from tpujob.doctor.findings import NotSeen
 from tpujob.doctor.quota import Held, QuotaKind, kind_of
 from tpujob.domain.hardware import accelerators
 from tpujob.errors import BadSpec, TpujobError
+from tpujob.lib.tries import Deadline
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tpujob.adapters.calling import Backoff, Deadline, repeated
+from tpujob.adapters.calling import repeated
 from tpujob.adapters.firestore.errors import Moved, is_conflict, translated
 from tpujob.adapters.firestore.records import (
     Doc,
@@ -24,6 +24,7 @@ from tpujob.adapters.firestore.records import (
     microseconds,
     parse_document,
 )
+from tpujob.lib.tries import Backoff, Deadline
 
 T = TypeVar("T")
 Docs = Mapping[str, Doc | None]  #: by path; None: the document does not exist
@@ -31,7 +32,7 @@ Writes = list[Put | Remove]
 #: returns a result and what to write, given the documents that were read
 Plan = Callable[[Docs], tuple[T, Writes]]
 
-BACKOFF = Backoff(first=0.05, longest=2.0, tries=8)
+BACKOFF = Backoff(first=0.05, longest=2.0)
 #: writes in one commit; the service's own limit is 500
 BATCH = 400
 #: documents of a page: a backend decodes some 4,000 a second, and has `Patience.request` for a page
@@ -55,8 +56,9 @@ class Patience:
 
     seconds: float = 20.0  #: for all tries, pauses included
     request: float = 10.0  #: for one request
-    backoff: Backoff = BACKOFF
+    tries: int = 8
     clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
 
 
 class Firestore:
@@ -212,7 +214,8 @@ class Firestore:
             with translated(doing):
                 return call(min(patience.request, left))
 
-        return repeated(once, Deadline(patience.seconds, patience.clock), patience.backoff)
+        deadline = Deadline(patience.seconds, patience.clock)
+        return repeated(once, deadline, BACKOFF, tries=patience.tries, sleep=patience.sleep)
 
     def options(self, left: float) -> dict[str, Any]:
         """Return the options of a request: its time limit, no retries by the library, and the database as a header."""

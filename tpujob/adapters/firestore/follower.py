@@ -8,16 +8,18 @@ A broken stream resumes where it ended.
 import contextlib
 import logging
 import queue
+import random
 import threading
 from collections.abc import Iterator
 from typing import Any
 
-from tpujob.adapters.calling import Backoff
 from tpujob.adapters.firestore.calls import Firestore
 from tpujob.adapters.firestore.errors import translated
 from tpujob.adapters.firestore.mirror import Mirror
 from tpujob.adapters.firestore.records import CHANGED, WAKE, Time, build_query, parse_document
 from tpujob.errors import TpujobError, Transient
+from tpujob.lib.threads import start_loop
+from tpujob.lib.tries import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +42,7 @@ class Follower:
         self._works = False  #: the stream has delivered something
         self._closing = threading.Event()
         self._call: Any = None
-        self._thread = threading.Thread(target=self._run, name="firestore-follow", daemon=True)
-        self._thread.start()
+        self._thread = start_loop("firestore-follow", self._run)
 
     def close(self) -> None:
         self._closing.set()
@@ -58,12 +59,10 @@ class Follower:
                     self._listen()
             except TpujobError as error:
                 log.debug("%s; following again", error)
-            except Exception:
-                log.exception("following again after an error")
             finally:
                 self._mirror.note_broken()
             failures = 1 if self._works else failures + 1
-            self._closing.wait(BACKOFF.pause(failures))
+            self._closing.wait(BACKOFF.pause(failures, random.random()))  # noqa: S311
 
     def _listen(self) -> None:
         """Follow the stream until it ends, always by an error."""

@@ -19,10 +19,10 @@ from functools import partial
 from typing import IO, Any
 from urllib.parse import quote
 
-from tpujob.adapters.calling import Deadline
 from tpujob.adapters.gcs import bucket as gcs_bucket
 from tpujob.adapters.gcs.client import KIND, StorageClient, resource_of, translated
 from tpujob.errors import BadRequest, Conflict, NotFound, TpujobError, Transient
+from tpujob.lib.tries import Deadline
 from tpujob.ports import Blob, BucketFacts, BucketPlace
 
 _FACTS = "name,size,generation,metageneration,updated,metadata"

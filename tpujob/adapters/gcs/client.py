@@ -17,19 +17,11 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tpujob.adapters.calling import (
-    Backoff,
-    Count,
-    Deadline,
-    ServerClock,
-    counted,
-    first_line,
-    repeated,
-    uncounted,
-)
+from tpujob.adapters.calling import Count, ServerClock, counted, first_line, repeated, uncounted
 from tpujob.data.objects import Operations
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Transient
+from tpujob.lib.tries import Backoff, Deadline
 
 if TYPE_CHECKING:
     import requests

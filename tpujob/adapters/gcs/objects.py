@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from tpujob.adapters.calling import Deadline
 from tpujob.adapters.gcs.client import (
     KIND,
     DamagedBytes,
@@ -25,6 +24,7 @@ from tpujob.data.checksums import decode
 from tpujob.data.objects import MustRestart, NewObject, ObjectContent, ObjectFacts, Upkeep
 from tpujob.domain.model import Cause
 from tpujob.errors import NotFound, Refused, Transient
+from tpujob.lib.tries import Deadline
 
 #: metadata key of the identity that an object was copied from
 _SOURCE = "tpujob-source"

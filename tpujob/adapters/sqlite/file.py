@@ -7,8 +7,9 @@ import threading
 from collections.abc import Generator
 from pathlib import Path
 
-from tpujob.adapters.calling import Backoff, Deadline, repeated
+from tpujob.adapters.calling import repeated
 from tpujob.errors import StoreError, TpujobError, Transient
+from tpujob.lib.tries import Backoff, Deadline
 
 APPLICATION = 0x74706A62  #: `tpjb` in the file's header; other databases are refused
 BUSY = 10.0  #: seconds to wait for another writer; a transaction of ours takes milliseconds

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import tpujob.agent
 import tpujob.contract
 import tpujob.protocol
-from tpujob.adapters.calling import Deadline
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Cause
 from tpujob.domain.text import one_line
 from tpujob.errors import Refused, Transient
 from tpujob.lib import threads
+from tpujob.lib.tries import Deadline
 from tpujob.protocol import Phase, live
 from tpujob.protocol.paths import HOST_FOLDER
 

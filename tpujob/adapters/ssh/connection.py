@@ -18,11 +18,11 @@ import paramiko
 from fabric.runners import Remote
 from invoke.exceptions import CommandTimedOut, ThreadException
 
-from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.keys import host_label
 from tpujob.adapters.ssh.transport import IAP_HINT, Login, NoLogin, Transport
 from tpujob.errors import TpujobError, Transient
+from tpujob.lib.tries import Deadline
 
 #: seconds for each of TCP, banner and login; by default a dropped SYN takes minutes
 CONNECT_TIMEOUT = 10.0

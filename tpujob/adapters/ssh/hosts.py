@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh.agent_calls import AgentCalls
 from tpujob.adapters.ssh.host_keys import HostKeys, Unpublished
 from tpujob.adapters.ssh.keys import (
@@ -34,6 +33,7 @@ from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Cause, Slice
 from tpujob.domain.text import duration, rfc3339
 from tpujob.errors import Refused, TpujobError, Transient
+from tpujob.lib.tries import Deadline
 from tpujob.ports import Listening, PublishedHost
 from tpujob.protocol import signing
 

@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.keys import Pins
 from tpujob.adapters.ssh.transport import Login
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 from tpujob.lib import log_context
+from tpujob.lib.tries import Deadline
 
 if TYPE_CHECKING:
     from tpujob.adapters.ssh.connection import Connection

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from importlib import import_module
 from urllib.parse import urlsplit
 
 from tpujob.agent.attempt import HostAttempt
@@ -22,11 +23,10 @@ CURE = (
 
 def _public_index() -> str:
     """Return the address of the index that pip asks by default; empty: there is no pip."""
-    try:
-        from pip._internal.models.index import PyPI
-    except ImportError:
+    try:  # the host's pip, which is no requirement of the agent
+        return str(import_module("pip._internal.models.index").PyPI.simple_url)
+    except (ImportError, AttributeError):
         return ""
-    return str(PyPI.simple_url)
 
 
 class IndexProbe:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from tpujob.domain.model import Cause, Job
 from tpujob.domain.spec import Recovery
 from tpujob.domain.text import duration
+from tpujob.lib.tries import Backoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +134,8 @@ def due_at(stored: float, now: float, longest: float = MAX_DELAY) -> float:
 def backoff(policy: RetryPolicy, used: int, *, seed: str) -> float:
     """Return the seconds before a retry: `first`, doubled for each used one up to `most`, with up to a quarter more or
     less. The jitter is a function of the seed."""
-    plain = min(policy.most, policy.first * 2.0 ** min(used, 30))
-    return round(plain * (0.75 + 0.5 * (zlib.crc32(seed.encode()) % 1000) / 999), 2)
+    chance = zlib.crc32(seed.encode()) % 1000 / 999
+    return round(Backoff(policy.first, policy.most).pause(used + 1, chance), 2)
 
 
 def limit_of(policy: RetryPolicy, recovery: Recovery) -> int | None:

@@ -70,17 +70,12 @@ class Changes:
     def wait(self, job_id: str | None, after: int, timeout: float) -> int:
         """Block until that job, or any, may have changed after `after`, for at most `timeout` seconds. Returns what to
         pass as `after` next time; it is larger if and only if there may be news."""
-        deadline = time.monotonic() + timeout
         with self._changed:
             self._listeners += 1
             self._follow()
             try:
-                while not self._news(job_id, after):
-                    left = deadline - time.monotonic()
-                    if left <= 0:
-                        return after
-                    self._changed.wait(left)
-                return self._seen or 0
+                heard = self._changed.wait_for(lambda: self._news(job_id, after), timeout)
+                return self._seen or 0 if heard else after
             finally:
                 self._listeners -= 1
 

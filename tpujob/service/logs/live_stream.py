@@ -15,19 +15,18 @@ from tpujob.domain.failures.retry import due_at
 from tpujob.domain.model import Job, Slice, State
 from tpujob.errors import TpujobError
 from tpujob.lib.threads import start_loop
+from tpujob.lib.tries import Backoff, Deadline
 from tpujob.ports import Hosts, Listening
 from tpujob.protocol import live
 from tpujob.service.logs.live_tail import LiveTail, Ring
-from tpujob.service.logs.segments import Until
 
 log = logging.getLogger(__name__)
 
 IDLE = 30.0  #: seconds without a reader, after which a stream is closed
-UNSTORED_TTL = (
-    600.0  #: seconds after that for which lines not stored yet are kept, if there is room
-)
+#: seconds after that for which lines not stored yet are kept, if there is room
+UNSTORED_TTL = 600.0
 CONNECT = 10.0  #: seconds for a connection
-PAUSES = (1.0, 2.0, 5.0, 15.0)  #: seconds between two tries
+PAUSES = Backoff(first=1.0, longest=15.0)  #: between two tries
 TRIES = 2  #: failed tries after a stream's end that are no trouble: the program may have ended, too
 TIDIED = 10.0  #: seconds between two searches for attempts that no reader follows any more
 FIRST = 4.0  #: seconds that the first reader waits for the first lines
@@ -60,7 +59,7 @@ class LiveLogs:
         self._closed = Event()
         self._tidies = False
 
-    def tails(self, job: Job, attempt: int, until: Until) -> Tails:
+    def tails(self, job: Job, attempt: int, until: Deadline) -> Tails:
         """Return what was received of that attempt; its hosts are followed from now on, if it runs. The first reader
         waits a moment for the first lines."""
         key, now = (job.id, attempt), time.monotonic()
@@ -81,7 +80,7 @@ class LiveLogs:
                 self._tidy()
             followed.read_at = now
             followed.connect()
-            patience = min(FIRST - (now - followed.began), until.left)
+            patience = min(FIRST - (now - followed.began), until.left())
             if patience > 0:
                 self._change.wait_for(followed.has_begun, patience)
             return followed.tails()
@@ -262,8 +261,7 @@ class _HostStream:
                 if self._of.ended:  # it may have stored more since its last message
                     self._of.settled_at = time.monotonic()
                 self._of.change.notify_all()
-                pause = PAUSES[min(max(failures, 1), len(PAUSES)) - 1]
-                self._of.change.wait_for(self._done, pause)
+                self._of.change.wait_for(self._done, PAUSES.pause(max(failures, 1)))
         with self._of.change:
             if self._of.streams.get(self.host) is self:
                 del self._of.streams[self.host]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from threading import BoundedSemaphore
 from typing import TypeVar
@@ -10,6 +11,7 @@ from tpujob.api import LogBlock, LogLine, LogMatches, LogPage, LogWindow, Search
 from tpujob.domain.model import Job
 from tpujob.domain.text import many, rfc3339
 from tpujob.errors import BadRequest, Busy, NotFound
+from tpujob.lib.tries import Deadline
 from tpujob.ports import Blobs
 from tpujob.service.logs import notes, window
 from tpujob.service.logs.lines import Cursor, StampedLine, read_cursor, text_of
@@ -18,7 +20,7 @@ from tpujob.service.logs.live_tail import joined
 from tpujob.service.logs.reader import LogReader, Positions
 from tpujob.service.logs.search import LogPattern, Searches, matcher
 from tpujob.service.logs.segment_reader import SegmentReader
-from tpujob.service.logs.segments import LIST_TTL, SegmentLists, Until
+from tpujob.service.logs.segments import LIST_TTL, SegmentLists
 
 PAGE_BYTES, PAGE_LINES = 1024 * 1024, 5000
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -46,7 +48,9 @@ class Logs:
     ) -> None:
         """`live`: what running hosts print that is not stored yet. `fresh`: seconds for which readers of a log that
         grows share a list. `answer`: seconds for one answer."""
-        self._lists, self._answer = SegmentLists(blobs, fresh), answer
+        late, hint = "reading the log takes too long", "Try again, or ask for one host."
+        self._deadline = partial(Deadline, answer, late=late, hint=hint)
+        self._lists = SegmentLists(blobs, fresh)
         self._reader = SegmentReader(blobs)
         self._live = live
         self._searches = Searches(self._reader)
@@ -68,7 +72,7 @@ class Logs:
         if at.attempt == 0:
             return LogPage(lines=[], cursor="", done=job.state.final, attempt=0)
         if tail is not None and not cursor:
-            log = self._open(job, at.attempt, host, Until(self._answer))
+            log = self._open(job, at.attempt, host, self._deadline())
             back = log.backward(log.end(), PAGE_BYTES)
             lines, more = _fitting(back, PAGE_BYTES, min(tail, PAGE_LINES))[::-1], False
             at = _end(log, at.attempt)
@@ -91,7 +95,7 @@ class Logs:
         data, at, more = self._ahead(job, host, attempt, at, _read_block)
         more = more or (bool(data) and _goes_on(job, attempt, at))
         done = not more and _ended(job, attempt, at)
-        until = Until(self._answer)
+        until = self._deadline()
         if done:
             log = self._open(job, at.attempt, host, until)
             note = " ".join(notes.unfinished(job, at.attempt, log, host))
@@ -103,7 +107,7 @@ class Logs:
         self, job: Job, host: int | None, attempt: int | None, at: Cursor, read: _Read[T]
     ) -> tuple[T, Cursor, bool]:
         """Return the lines after the cursor, the cursor behind them, and whether there are more."""
-        until = Until(self._answer)
+        until = self._deadline()
         while True:
             log = self._open(job, at.attempt, host, until, at.given)
             lines, positions, is_cut = read(log, at.given)
@@ -118,7 +122,7 @@ class Logs:
         number = _start(job, host, attempt, "").attempt
         if not number:
             return _nothing(job)
-        until = Until(self._answer)
+        until = self._deadline()
         every = self._open(job, number, None, until)
         log = every.of_host(host)
         limit = _within(query.get("lines", window.LINES), window.MAX_LINES)
@@ -148,7 +152,7 @@ class Logs:
         """Return what `JobsApi.log_search` documents. Raises BadRequest, NotFound, Busy, Transient."""
         query = _query(asked)
         number = _start(job, asked.get("host"), asked.get("attempt"), "").attempt
-        until, time = Until(self._answer), Until(min(SEARCH, self._answer))
+        until, time = self._deadline(), Deadline(SEARCH)
         log = (
             self._open(job, number, asked.get("host"), until)
             if number
@@ -190,7 +194,7 @@ class Logs:
         job: Job,
         attempt: int,
         host: int | None,
-        until: Until,
+        until: Deadline,
         positions: Mapping[int, int] = {},
     ) -> LogReader:
         """Return the stored lines and, behind them, those not stored yet. `positions`: by host, the last line that the
@@ -215,11 +219,11 @@ class Logs:
                 by_host.setdefault(of, []).append(segment)
         return LogReader(by_host, self._reader, until)
 
-    def _tails(self, job: Job, attempt: int, until: Until) -> Tails:
+    def _tails(self, job: Job, attempt: int, until: Deadline) -> Tails:
         return self._live.tails(job, attempt, until) if self._live else NOTHING
 
     def _notes(
-        self, job: Job, attempt: int, log: LogReader, host: int | None, until: Until
+        self, job: Job, attempt: int, log: LogReader, host: int | None, until: Deadline
     ) -> list[str]:
         remarks = notes.of_lines(log, host)
         remarks.append(notes.slow(self._tails(job, attempt, until)))

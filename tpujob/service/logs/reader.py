@@ -13,9 +13,10 @@ from math import inf
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
+from tpujob.lib.tries import Deadline
 from tpujob.service.logs.lines import StampedLine, parse
 from tpujob.service.logs.segment_reader import STEP, SegmentReader
-from tpujob.service.logs.segments import Segment, Segments, Until
+from tpujob.service.logs.segments import Segment, Segments
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ class LineRun(NamedTuple):
 
 class HostLog:
     def __init__(
-        self, host: int, segments: Sequence[Segment], reader: SegmentReader, until: Until
+        self, host: int, segments: Sequence[Segment], reader: SegmentReader, until: Deadline
     ) -> None:
         self.host, self.segments = host, segments
         self._reader, self._until = reader, until
@@ -185,7 +186,7 @@ class HostLog:
 class LogReader:
     """The logs of several hosts as one, in order of time; at the same time by host, and each host's in its order."""
 
-    def __init__(self, segments: Segments, reader: SegmentReader, until: Until) -> None:
+    def __init__(self, segments: Segments, reader: SegmentReader, until: Deadline) -> None:
         self.logs = {h: HostLog(h, own, reader, until) for h, own in sorted(segments.items())}
         self._reader, self._until = reader, until
 

@@ -14,10 +14,11 @@ import re2 as _re2
 
 from tpujob.errors import BadRequest
 from tpujob.lib.lru import LruDict
+from tpujob.lib.tries import Deadline
 from tpujob.service.logs.lines import StampedLine, raw_of, shown, time_of, tracebacks, whole
 from tpujob.service.logs.reader import HostLog, LogReader, Positions
 from tpujob.service.logs.segment_reader import AT_ONCE, SegmentReader
-from tpujob.service.logs.segments import Key, Until
+from tpujob.service.logs.segments import Key
 
 re2: Any = _re2  # which has no types
 
@@ -151,7 +152,7 @@ class Searches:
         self._lock = Lock()
 
     def count(
-        self, log: LogReader, query: LogPattern, by: Matcher, until: Until, time: Until
+        self, log: LogReader, query: LogPattern, by: Matcher, until: Deadline, time: Deadline
     ) -> Counted:
         """Count the matches of all segments, or of as many as `time` allows. What was counted before costs nothing."""
         segments = [segment for host_log in log.logs.values() for segment in host_log.segments]
@@ -160,20 +161,20 @@ class Searches:
             cached = {s.key: self._known.get((mark, s.key)) for s in segments}
         counts = {key: count for key, count in cached.items() if count is not None}
         missing = [s for s in segments if s.key not in counts]
-        while missing and not time.over:
+        while missing and time.remaining():
             some, missing = missing[:AT_ONCE], missing[AT_ONCE:]
             read = self._reader.side_by_side(lambda s: self._reader.read(s, until), some)
             for segment, data in zip(some, read, strict=True):
                 count = counts[segment.key] = len(by.lines(whole(data)))
                 with self._lock:
                     self._known[mark, segment.key] = count
-                if time.over:
+                if not time.remaining():
                     break
         searched = sum(s.size for s in segments if s.key in counts)
         return Counted(counts, all(s.key in counts for s in segments), searched)
 
     def after(
-        self, log: LogReader, place: Positions, counted: Counted, by: Matcher, limit: int, until: Until
+        self, log: LogReader, place: Positions, counted: Counted, by: Matcher, limit: int, until: Deadline
     ) -> list[StampedLine]:  # fmt: skip
         """Return the first matches after a place."""
 
@@ -187,7 +188,7 @@ class Searches:
         return list(islice(heapq.merge(*streams, key=_TIME), limit))
 
     def before(
-        self, log: LogReader, place: Positions, counted: Counted, by: Matcher, until: Until
+        self, log: LogReader, place: Positions, counted: Counted, by: Matcher, until: Deadline
     ) -> tuple[int, StampedLine | None]:
         """Return how many matches are before a place, and the last of them."""
         streams = [
@@ -199,7 +200,7 @@ class Searches:
         )
 
     def _before(
-        self, of: HostLog, position: int, counted: Counted, by: Matcher, until: Until
+        self, of: HostLog, position: int, counted: Counted, by: Matcher, until: Deadline
     ) -> tuple[int, StampedLine | None]:
         total, last = 0, None
         for at in range(len(of.segments) - 1, -1, -1):
@@ -213,7 +214,7 @@ class Searches:
         return total, last
 
     def _matches(
-        self, of: HostLog, at: int, by: Matcher, until: Until
+        self, of: HostLog, at: int, by: Matcher, until: Deadline
     ) -> Sequence[tuple[int, StampedLine]]:
         """Return the matches of one segment, with their positions in the host's log."""
         data = whole(self._reader.read(of.segments[at], until))

@@ -17,10 +17,11 @@ from typing import TypeVar
 
 from tpujob.errors import NotFound
 from tpujob.lib.lru import LruDict
+from tpujob.lib.tries import Deadline
 from tpujob.ports import Blobs
 from tpujob.protocol import limits
 from tpujob.service.logs.lines import time_of, whole
-from tpujob.service.logs.segments import Key, Segment, Until
+from tpujob.service.logs.segments import Key, Segment
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -64,17 +65,19 @@ class SegmentReader:
         """Return the results of `work`, which reads the storage and must not call this method itself."""
         return [work(x) for x in on] if len(on) == 1 else list(self._pool.map(work, on))
 
-    def read(self, segment: Segment, until: Until, start: int = 0, end: int | None = None) -> bytes:
+    def read(
+        self, segment: Segment, until: Deadline, start: int = 0, end: int | None = None
+    ) -> bytes:
         """Return the segment's bytes from `start` to `end`; none if it was removed since it was listed."""
         end = segment.size if end is None else min(end, segment.size)
         if segment.data is not None:
             return segment.data[start:end]
         try:
-            return self._blobs.get(segment.path, start=start, end=end, timeout=until.left)
+            return self._blobs.get(segment.path, start=start, end=end, timeout=until.left())
         except NotFound:
             return b""
 
-    def index(self, segment: Segment, until: Until) -> Index:
+    def index(self, segment: Segment, until: Deadline) -> Index:
         with self._lock:
             index = self._indexes.get(segment.key)
         if index is None:
@@ -83,7 +86,7 @@ class SegmentReader:
                 self._indexes[segment.key] = index
         return index
 
-    def lines_from(self, segment: Segment, line: int, size: int, until: Until) -> bytes:
+    def lines_from(self, segment: Segment, line: int, size: int, until: Deadline) -> bytes:
         """Return about so many bytes of whole lines, one line at least, from that line of the segment on, counted from
         0. Empty: it has no such line."""
         begin, skip, least = self._place(segment, line, until)
@@ -93,13 +96,13 @@ class SegmentReader:
                 break
         return after_lines(data, skip)
 
-    def last_lines(self, segment: Segment, size: int, until: Until) -> bytes:
+    def last_lines(self, segment: Segment, size: int, until: Deadline) -> bytes:
         """Return about so many bytes of whole lines at the segment's end."""
         begin = max(0, segment.size - max(size, MAX_STORED_LINE))
         data = self.read(segment, until, begin)
         return whole(data[data.find(b"\n") + 1 :] if begin else data)
 
-    def _place(self, segment: Segment, line: int, until: Until) -> tuple[int, int, int]:
+    def _place(self, segment: Segment, line: int, until: Deadline) -> tuple[int, int, int]:
         """Return where a line at or before that one begins, how many lines are between, and a place behind those."""
         if not line:
             return 0, 0, 0

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job
-from tpujob.errors import Transient
 from tpujob.lib.lru import LruDict
+from tpujob.lib.tries import Deadline
 from tpujob.ports import Blob, Blobs
 from tpujob.protocol import paths, segment
 from tpujob.protocol.limits import LAST_SEGMENT
@@ -35,27 +35,6 @@ SHARE = 10.0
 FEW_HOSTS = 16
 
 Key = tuple[str, int, int]
-
-
-class Until:
-    """The deadline of one request."""
-
-    def __init__(self, timeout: float) -> None:
-        self._end = time.monotonic() + timeout
-
-    @property
-    def over(self) -> bool:
-        return time.monotonic() >= self._end
-
-    @property
-    def left(self) -> float:
-        """The seconds left. Raises Transient when there are none."""
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise Transient(
-                "reading the log takes too long", hint="Try again, or ask for one host."
-            )
-        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +89,7 @@ class SegmentLists:
         job: Job,
         attempt: int,
         host: int | None,
-        until: Until,
+        until: Deadline,
         *,
         ends: Mapping[int, int] | None = None,
         settled_at: float = 0.0,
@@ -143,13 +122,13 @@ class SegmentLists:
         return newest.segments
 
     def _list(
-        self, workdir: str, attempt: int, host: int | None, count: int, until: Until
+        self, workdir: str, attempt: int, host: int | None, count: int, until: Deadline
     ) -> SegmentList:
         """List the segments. Hosts are not trusted: a path of a host that the slice does not have is left out."""
         began = time.monotonic()
 
         def listed(prefix: str, limit: int) -> list[Blob]:
-            return self._blobs.list(prefix, most=limit, timeout=until.left)
+            return self._blobs.list(prefix, most=limit, timeout=until.left())
 
         if host is None:
             blobs = listed(paths.attempt_folder(workdir, attempt) + "/", MAX_SEGMENTS)

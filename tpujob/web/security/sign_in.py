@@ -90,13 +90,7 @@ def check_scheduler(
     and checked by Cloud Run."""
     if CHECKED in headers:
         raise Untrusted("the token was not checked by Cloud Run")
-    if len(token) > tokens.MAX_TOKEN:
-        raise Untrusted("the token is too long")
-    try:
-        _, payload, _ = token.split(".")
-        claims = tokens.unsigned(payload)
-    except (ValueError, RecursionError):
-        raise Untrusted("the token is malformed") from None
+    claims = tokens.unverified(token)
     tokens.check_times(claims, now)
     person = person_of_token(claims, frozenset(), urls)
     if person.email != account:

@@ -1,4 +1,7 @@
-"""Verifies signed tokens (JWS, RFC 7515) and returns their claims. Signatures are verified by `cryptography`."""
+"""Verifies signed tokens (JWS, RFC 7515) and returns their claims. google-auth reads tokens and keys, and verifies
+signatures; its own checks of a token know neither `crit` nor `nbf`, and accept an `exp` that is no finite number."""
+# google-auth has no types that a checker can follow.
+# pyright: reportUnknownMemberType=false
 
 import base64
 import contextlib
@@ -11,48 +14,45 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
-from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from google.auth import crypt, jwt
 
 MAX_TOKEN = 8192  #: of a token
 SKEW = 30.0  #: seconds that the issuer's clock and ours may differ by
-SMALLEST_RSA = 2048  #: bits
 
+Algorithm = Literal["RS256", "ES256"]
 Claims = dict[str, Any]
+
+_VERIFIERS = {"RS256": crypt.RSAVerifier, "ES256": crypt.ES256Verifier}
+#: bytes of a signature: as many as the RSA key has, of 2048 bits or more; two numbers of 32 bytes (RFC 7518, 3.4)
+_LENGTHS = {"RS256": range(256, MAX_TOKEN), "ES256": range(64, 65)}
 
 
 class Untrusted(Exception):
     """A token is refused. The message is one sentence, without any part of the token."""
 
 
-def verified(
-    token: str,
-    alg: Literal["RS256", "ES256"],
-    find: Callable[[str], PublicKeyTypes | None],
-    now: float,
-) -> Claims:
-    """Return the claims of a token that is valid at `now` and signed with that algorithm by a key that `find` returns.
-    Raise Untrusted for any other token. The caller checks the audience."""
+def verified(token: str, alg: Algorithm, find: Callable[[str], str | None], now: float) -> Claims:
+    """Return the claims of a token that is valid at `now` and signed with that algorithm by a key that `find` returns,
+    as PEM text. Raise Untrusted for any other token. The caller checks the audience."""
+    claims = unverified(token)
     try:
-        return _verified(token, alg, find, now)
+        _check_signature(token, alg, find)
     except Untrusted:
         raise
-    except Exception as error:  # a token is hostile: anything unforeseen refuses it
-        raise Untrusted("the token is malformed") from error
+    except Exception:  # a token is hostile: anything unforeseen refuses it
+        raise Untrusted("the token is malformed") from None
+    check_times(claims, now)
+    return claims
 
 
-def unsigned(payload: str) -> Claims:
-    """Return the claims in that part of a token, unverified. Raises ValueError or RecursionError when it cannot be
-    read."""
-    claims: Any = json.loads(_bytes(payload))
-    if not isinstance(claims, dict):
-        raise ValueError("not a JSON object")
-    return cast(Claims, claims)
+def unverified(token: str) -> Claims:
+    """Return the claims of a token, whose signature is not looked at. Raise Untrusted when it cannot be read."""
+    if len(token) > MAX_TOKEN:
+        raise Untrusted(f"the token is longer than {MAX_TOKEN} bytes")
+    try:
+        return cast(Claims, jwt.decode(token, verify=False))
+    except (ValueError, RecursionError):  # not chained: the message has parts of the token
+        raise Untrusted("the token is malformed") from None
 
 
 def check_times(claims: Claims, now: float) -> None:
@@ -74,49 +74,21 @@ def text(claims: Claims, name: str) -> str:
     return value
 
 
-def _verified(
-    token: str, alg: str, find: Callable[[str], PublicKeyTypes | None], now: float
-) -> Claims:
-    if len(token) > MAX_TOKEN:
-        raise Untrusted(f"the token is longer than {MAX_TOKEN} bytes")
-    header, payload, signature = token.split(".")
-    head = unsigned(header)
+def _check_signature(token: str, alg: Algorithm, find: Callable[[str], str | None]) -> None:
+    head = jwt.decode_header(token)
     if head.get("alg") != alg or "crit" in head:
         raise Untrusted(f"the token is not signed with {alg}")
     key = find(text(head, "kid"))
     if key is None:
         raise Untrusted("the token is signed with an unknown key")
-    try:
-        _verify(key, alg, _bytes(signature), f"{header}.{payload}".encode("ascii"))
-    except InvalidSignature:
-        raise Untrusted("the signature of the token is wrong") from None
-    claims = unsigned(payload)
-    check_times(claims, now)
-    return claims
-
-
-def _verify(key: PublicKeyTypes, alg: str, signature: bytes, signed: bytes) -> None:
-    """Raise InvalidSignature for a wrong signature, ValueError for a key of another kind."""
-    if alg == "RS256" and isinstance(key, rsa.RSAPublicKey) and key.key_size >= SMALLEST_RSA:
-        key.verify(signature, signed, padding.PKCS1v15(), hashes.SHA256())
-    elif (
-        alg == "ES256"
-        and isinstance(key, ec.EllipticCurvePublicKey)
-        and isinstance(key.curve, ec.SECP256R1)
-        and len(signature) == 64  # RFC 7518, section 3.4: r and s, 32 bytes each
+    signed, _, encoded = token.rpartition(".")
+    signature = base64.urlsafe_b64decode(encoded + "==")
+    if (
+        base64.urlsafe_b64encode(signature).rstrip(b"=").decode() != encoded  # another spelling
+        or len(signature) not in _LENGTHS[alg]
+        or not _VERIFIERS[alg].from_string(key).verify(signed.encode(), signature)
     ):
-        r, s = (int.from_bytes(half, "big") for half in (signature[:32], signature[32:]))
-        key.verify(encode_dss_signature(r, s), signed, ec.ECDSA(hashes.SHA256()))
-    else:
-        raise ValueError("a key of another kind")
-
-
-def _bytes(part: str) -> bytes:
-    """Decode base64url as in RFC 7515: no padding, no other letters, one spelling for each value. Raise ValueError."""
-    data = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
-    if base64.urlsafe_b64encode(data).rstrip(b"=") != part.encode("ascii"):
-        raise ValueError("not the usual spelling")
-    return data
+        raise Untrusted("the signature of the token is wrong")
 
 
 def _seconds(claims: Claims, name: str) -> float:
@@ -155,10 +127,10 @@ class Keys:
         """`fetch` requests a JSON object of PEM texts by id from the issuer, and may raise anything."""
         self._fetch, self._clock = fetch, clock
         self._flight = threading.Lock()
-        self._keys: dict[str, PublicKeyTypes] = {}
+        self._keys: dict[str, str] = {}
         self._fresh_until = self._asked = self._got = float("-inf")
 
-    def find(self, kid: str) -> PublicKeyTypes | None:
+    def find(self, kid: str) -> str | None:
         """Return the key of that id; None: the issuer has none. Waits for the issuer only if the key is unknown, or in
         the first call after the keys were due."""
         cached = self._known(kid)
@@ -174,7 +146,7 @@ class Keys:
             self._flight.release()
         return self._known(kid)
 
-    def _known(self, kid: str) -> PublicKeyTypes | None:
+    def _known(self, kid: str) -> str | None:
         return self._keys.get(kid) if self._clock() < self._got + MAX_KEY_AGE else None
 
     def _renew(self) -> None:
@@ -189,17 +161,12 @@ class Keys:
         self._fresh_until = self._asked + min(max(max_age, MIN_KEY_AGE), MAX_KEY_AGE)
 
 
-def _read(document: bytes) -> dict[str, PublicKeyTypes]:
+def _read(document: bytes) -> dict[str, str]:
     """Return the keys by id. Raise ValueError unless the document is a JSON object of at least one certificate or
     key."""
     keys: Any = json.loads(document)
     if not isinstance(keys, dict) or not keys:
         raise ValueError("the issuer sent no keys")
-    pems = cast("dict[str, str]", keys)
-    return {kid: _key(pem.encode()) for kid, pem in pems.items()}
-
-
-def _key(pem: bytes) -> PublicKeyTypes:
-    if b"CERTIFICATE" in pem:
-        return cast(PublicKeyTypes, x509.load_pem_x509_certificate(pem).public_key())
-    return load_pem_public_key(pem)
+    for pem in cast("dict[str, str]", keys).values():
+        crypt.RSAVerifier.from_string(pem)  # reads keys of any kind
+    return cast("dict[str, str]", keys)
