@@ -75,13 +75,13 @@ class QuotaOverview:
 def unit_of(generation: str) -> Unit:
     """Return the unit of a generation's quotas; of v4 and v5p, where it is unknown, the one that allows fewer chips."""
     row = accelerators.generation(generation)
-    return "cores" if row and row.suffix_counts_cores else "chips"
+    return "cores" if row and row.chip.cores > 1 else "chips"
 
 
 def per_chip(generation: str, unit: str) -> int:
     """Return the amount of quota that one chip takes."""
     row = accelerators.generation(generation)
-    return row.cores_per_chip if row and unit == "cores" else 1
+    return row.chip.cores if row and unit == "cores" else 1
 
 
 def chips(row: AllowanceView) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workloads.check.topologies import Target, target
+from workloads.check.topologies import Target, slices_of, target
 from workloads.frame.config import TrainConfig
 
 #: Settings in place of those that do not fit, by field.
@@ -37,12 +37,11 @@ def changes(config: TrainConfig, on: Target) -> list[Change]:
 def larger(on: Target, needed: float) -> Target | None:
     """Return the smallest slice of the generation with room for `needed` bytes of each device of `on`; None if there is
     none."""
-    least = on.chips_per_slice * needed / (on.chip.hbm_gib * 2**30)
-    sizes = [size for size in on.chip.sides if size > least]
+    least = on.chips_per_slice * needed / (on.chip.usable_hbm_gib * 2**30)
+    sizes = [chips for chips in slices_of(on.chip) if chips > least]
     if not sizes or not needed:
         return None
-    number = min(sizes) * (2 if on.chip.counts_cores else 1)
-    return target(f"{on.slices}x{on.chip.name}-{number}")
+    return target(f"{on.slices}x{on.chip.name}-{min(sizes) * on.chip.cores}")
 
 
 def flags(change: Change) -> str:

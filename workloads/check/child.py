@@ -55,7 +55,7 @@ def examine(order: Order) -> Finding:
     config = _named(order.record).model_validate(order.config)
     facts: dict[str, Any] = {
         "target": on.name,
-        "limit_bytes": int(on.chip.hbm_gib * GIB),
+        "limit_bytes": int(on.chip.usable_hbm_gib * GIB),
         "batch": config.batch,
         "versions": {n: importlib.metadata.version(n) for n in ("jax", "jaxlib", "libtpu")},
     }
@@ -235,7 +235,7 @@ def main(order: Path, finding: Path) -> None:
     except Exception as error:
         traceback.print_exc()
         reason = f"{type(error).__name__}: {first_line(str(error))}"
-        limit = int(target(request.target).chip.hbm_gib * GIB)
+        limit = int(target(request.target).chip.usable_hbm_gib * GIB)
         result = Finding(target=request.target, fit="unknown", reason=reason, limit_bytes=limit)
     finding.write_text(result.model_dump_json(), encoding="utf-8")
 

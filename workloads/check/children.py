@@ -108,7 +108,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _failed(order: Order, fit: Fit, reason: str) -> Finding:
-    limit = int(target(order.target).chip.hbm_gib * GIB)
+    limit = int(target(order.target).chip.usable_hbm_gib * GIB)
     return Finding(target=order.target, fit=fit, reason=reason, limit_bytes=limit)
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from workloads.check.finding import Finding, Program, memory
 from workloads.check.roofline import Step, likely, step
 from workloads.check.topologies import Target, target
+from workloads.frame.chips import PUBLISHED
 
 #: No line is longer, unless there is nowhere to break it.
 _COLUMNS = 80
@@ -108,7 +109,7 @@ def _single(of: Finding, work: Work) -> list[str]:
 
 
 def _slices(on: Target) -> str:
-    sides = f"{on.chips_per_slice} {on.chip.name} chips, {on.chip.sides[on.chips_per_slice]}"
+    sides = f"{on.chips_per_slice} {on.chip.name} chips, {on.chip.topology(on.chips_per_slice)}"
     return sides if on.slices == 1 else f"{on.slices} slices of {sides}"
 
 
@@ -161,7 +162,7 @@ def _times(spent: Step, going: Pace, on: Target, of: Finding, work: Work) -> lis
 
 
 def _published(on: Target) -> str:
-    tuned, simple = on.chip.tuned, on.chip.simple
+    tuned, simple = PUBLISHED[on.chip.name]
     plain = f"a plain port reached {simple:.0%}" if simple else ""
     if tuned is None:
         return f"from the bound to what {plain} of the peak"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from workloads.check.finding import Program
 from workloads.check.topologies import Target
-from workloads.frame.chips import CHIPS
+from workloads.frame.chips import PUBLISHED
 
 
 class Step(NamedTuple):
@@ -50,7 +50,7 @@ def step(of: Program, target: Target) -> Step:
     between = [e for e in of.exchanges if "dcn" in e.axes]
     return Step(
         mxu=of.flops / peak,
-        hbm=of.hbm_bytes / (chip.hbm * 1e9 / chip.devices),
+        hbm=of.hbm_bytes / (chip.hbm_gbps * 1e9 / chip.devices),
         ici=sum(e.seconds for e in of.exchanges) - sum(e.seconds for e in between),
         dcn=sum(e.seconds for e in between),
         model=of.model_flops / peak,
@@ -60,14 +60,14 @@ def step(of: Program, target: Target) -> Step:
 def likely(step: Step, generation: str) -> tuple[float, float]:
     """The shortest and the longest time that a step probably takes, by what tuned programs reach on the generation;
     of a generation of which nothing is published but a simple one, from the bound to that."""
-    chip = CHIPS[generation]
-    if chip.tuned is not None:
-        return step.at(chip.tuned[1]), step.at(chip.tuned[0])
-    return step.bound, step.at(chip.simple or 1)
+    tuned, simple = PUBLISHED[generation]
+    if tuned is not None:
+        return step.at(tuned[1]), step.at(tuned[0])
+    return step.bound, step.at(simple or 1)
 
 
 def wire_seconds(wire_bytes: float, links: int, target: Target) -> float:
     """Return the seconds to send bytes along that many links of a device; 0 links: between slices."""
     chip = target.chip
-    speed = chip.link * links if links else chip.dcn
+    speed = chip.link_gbps * links if links else chip.dcn_gbps
     return wire_bytes / (speed * 1e9 / chip.devices)

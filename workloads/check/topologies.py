@@ -16,8 +16,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from workloads.frame.chips import CHIPS, Chip
+from tpujob.contract.chips import CHIPS, Chip
 from workloads.frame.config import ConfigError
+
+#: chips of the largest slice that can be checked
+MOST_CHIPS = 2048
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Target:
     @cached_property
     def sides(self) -> tuple[int, ...]:
         """Chips along each axis of a slice."""
-        return tuple(map(int, self.chip.sides[self.chips_per_slice].split("x")))
+        return tuple(map(int, self.chip.topology(self.chips_per_slice).split("x")))
 
     @property
     def wraps(self) -> tuple[bool, ...]:
@@ -59,7 +62,7 @@ class Target:
     @property
     def topology(self) -> str:
         """libtpu's name for a slice."""
-        return f"{self.chip.name}:{self.chip.sides[self.chips_per_slice]}"
+        return f"{self.chip.name}:{self.chip.topology(self.chips_per_slice)}"
 
     def options(self) -> dict[str, Any]:
         """Return the options that libtpu needs beside the name. By default libtpu describes a v4 slice as two devices a
@@ -69,7 +72,7 @@ class Target:
             settings["chip_config_name"] = "megacore"
         if any(self.wraps):
             settings["wrap"] = [*self.wraps, False, False][:3]
-        if not self.chip.counts_cores and self.chips_per_slice in (1, 8):
+        if self.chip.cores == 1 and self.chips_per_slice in (1, 8):
             settings["chips_per_host_bounds"] = [*self.sides, 1]
         if self.slices > 1:
             settings["num_slices"] = self.slices
@@ -93,7 +96,7 @@ def target(text: str) -> Target:
     chips = _chips(chip, int(match[3])) if match and chip else 0
     if chip is None or not chips:
         raise ConfigError(f"--check: {text[:40]}: no such type{_nearest(text)}")
-    if slices > 1 and not chip.dcn:
+    if slices > 1 and not chip.dcn_gbps:
         raise ConfigError(f"--check: {text}: several slices of {name} cannot run one program")
     assert match
     return Target(f"{name}-{match[3]}", slices, chip, chips)
@@ -102,9 +105,7 @@ def target(text: str) -> Target:
 def all_types() -> list[str]:
     """Return every type that can be checked."""
     return [
-        f"{chip.name}-{size * 2 if chip.counts_cores else size}"
-        for chip in CHIPS.values()
-        for size in chip.sides
+        f"{chip.name}-{chips * chip.cores}" for chip in CHIPS.values() for chips in slices_of(chip)
     ]
 
 
@@ -123,10 +124,16 @@ def devices_of(target: Target) -> list[Any]:
     return devices
 
 
+def slices_of(chip: Chip) -> list[int]:
+    """Return the chips of every slice of the generation that can be checked: powers of two."""
+    sizes = [number // chip.cores for number in chip.sizes]
+    return [chips for chips in sizes if chips <= MOST_CHIPS and not chips & (chips - 1)]
+
+
 def _chips(chip: Chip, number: int) -> int:
     """Return the number of chips of the type with this number; 0 if there is no such type."""
-    chips, odd = divmod(number, 2) if chip.counts_cores else (number, 0)
-    return chips if not odd and chips in chip.sides else 0
+    chips, odd = divmod(number, chip.cores)
+    return chips if not odd and chips in slices_of(chip) else 0
 
 
 def _nearest(text: str) -> str:

@@ -146,6 +146,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
     _sign(
         Cause.OOM_HBM, Reach.WORDS, _HBM,
         r"memory space (?:hbm|vmem|smem)|Exceeded hbm capacity|That was not possible\. There are \S+ free"
+        r"|Aborting compilation early because it's unlikely to have enough"
         r"|^(?!.*(?i:quota)).*(?i:RESOURCE_?\s?EXHAUSTED.*(?:\bhbm|memory|allocat|to reserve))",
     ),
     _sign(
@@ -153,7 +154,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"(?:^|[.\s])_?(?:Array|Arrow)?MemoryError(?::|\s*$)|std::bad_alloc|Cannot allocate memory"
         r"|can't allocate memory|(?i:out of memory: Killed process)|DataLoader worker .*killed by signal: Killed"
         r"|(?i:out of shared memory)|memory allocation of \d+ bytes failed|^Unable to allocate [\d.]+ [GTM]iB"
-        r"|OOMKilled",
+        r"|OOMKilled|\boom[-_]kill event|^(?!.*\b(?:may|might|could)\b).*killed by the OOM"
+        r"|killed due to memory pressure|node running low on memory",
     ),
     _sign(
         Cause.OOM_HOST, Reach.ERROR, _HOST_MEMORY,
@@ -167,14 +169,18 @@ SIGNS: tuple[ErrorPattern, ...] = (
         Cause.PERMISSION, Reach.WORDS, _NO_PERMISSION,
         r"^(?!.*(?i:rate.?limit|quota.?exceeded|open the log)).*(?:"
         r"not have (?:\S+\.\S+\.\S+ |the )?(?:access|permission)"
-        r"|(?i:permission_?\s?denied|access_?\s?(?:is )?denied|denied (?:on|for) resource)"
+        r"|(?i:permission_?\s?denied|access_?\s?(?:is )?denied|denied (?:on|for) resource)|(?:^|: )denied(?:: |\.?$)"
+        r"|^(?:ERROR|remote): Repository not found"
         r"|gated repo|GatedRepo|invalid_grant|\bPermissionError: |Credentials?Error\b"
         r"|\b40[13]\b(?:.{0,60}\bForbidden|:? (?:Client Error|Unauthorized|GET|POST|PUT|DELETE|PATCH)\b)"
-        r"|(?i:(?:code|status|error)\W{1,2}40[13]\b)|, 40[13]$|error occurred \(\w*(?:Access|Token|Signature)"
-        r"|google\.auth\.exceptions\.(?!Transport)\w+|(?i:unable to locate credentials|could not read username"
-        r"|unauthenticated|unauthorized|not authorized|authentication failed|token is required"
+        r"|(?i:(?:(?:code|status)\W{1,4}|error\W{1,2})40[13]\b)|, 40[13]$"
+        r"|error occurred \(\w*(?:Access|Token|Signature)|google\.auth\.exceptions\.(?!Transport)\w+"
+        r"|(?i:unable to locate credentials|could not read username"
+        r"|unauthenticated(?! \w)|unauthorized|not authorized|authentication failed|token is required"
         r"|insufficient (?:authentication )?(?:scope|perm)|api[_ ]key not|requires? an? api[_ ]key"
-        r"|(?:invalid|bad) (?:api[_ ]key|(?:user|access) token|\w* ?credentials)))",
+        r"|no api[_ ]key|missing (?:username|credentials?|(?:api|access|auth\w*) (?:key|token))|kaggle\.json"
+        r"|not in the authorized list|must be (?:authenticated|logged in)"
+        r"|(?:invalid|bad) (?:api[_ ]key|username or|(?:user|access) token|\w* ?credentials)))",
     ),
     _sign(
         Cause.SETUP, Reach.WORDS, "there is no `python` where it runs: Ubuntu has only `python3`; use that",
@@ -183,7 +189,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
     _sign(Cause.SETUP, Reach.WORDS, _NOT_INSTALLED, r": (?:command )?not found$|^\S*env: .*: No such file", 127),
     _sign(
         Cause.SETUP, Reach.WORDS, _NOT_INSTALLED,
-        r"^(?:\S+: )?(?:ModuleNotFoundError: )?No module named |Packages?NotFoundError|DistributionNotFound"
+        r"^(?:\S+: )?(?:ModuleNotFoundError: )?No module named |Packages?NotFound|DistributionNotFound"
         r"|^ImportError:(?!.*circular import)|cannot open shared object file|undefined symbol"
         r"|(?:version `\S+' not found|not available in this library)"
         r"|No matching distribution found|ResolutionImpossible|No solution found when resolving"
@@ -191,26 +197,37 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|^Command not found: |may indicate binary incompatibility|Check installed software versions"
         r"|(?:jax(?:lib)?|libtpu) version .*(?:incompatible|too old)"
         r"|(?:requires?|needs?) .{0,40}[<>=~]= ?(?:[1-9]\d*\.\d|\d+\.\d+\.\d)"
-        r"|EnvironmentNameNotFound|^Conda\w*Error|VersionConflict"
-        r"|manifest unknown|Cannot connect to the Docker daemon|^E: Unable to locate package",
+        r"|EnvironmentNameNotFound|^Conda(?!HTTP)\w*E(?:rror|xception)|UnsatisfiableError|VersionConflict"
+        r"|^- [\w.-]+=[\w.=]+=\w+_\d+$|module 'jaxlib\S* has no attribute"
+        r"|externally-managed-environment|metadata-generation-failed|requirements file: |is not installable"
+        r"|cannot be installed in editable|Error (?:build|compil)ing .*extension"
+        r"|^error: (?:Failed to (?:parse|spawn|install|build)\b|[Cc]ommand .* failed with exit |invalid command "
+        r"|.*(?:interpreter found|can't be installed))|(?:No `|could not find a )pyproject\.toml"
+        r"|manifest unknown|no matching manifest|OCI runtime \w+ failed|Cannot connect to the Docker daemon"
+        r"|^CMake Error|^compilation terminated|^E: (?:Unable to locate|Couldn't find|Package) ",
     ),
-    _sign(Cause.SETUP, Reach.MESSAGE, _NOT_INSTALLED, r"(?i:not installed|not found in your env|pip install )"),
+    _sign(
+        Cause.SETUP, Reach.MESSAGE, _NOT_INSTALLED,
+        r"(?i:not installed|not found in your env|pip install |\b(?:ninja|gcc|ffmpeg) (?:is required|not found))",
+    ),
     _sign(
         Cause.BAD_HOST, Reach.ERROR, _NO_TPU,
         r"(?:TPU initialization failed|Failed to initialize TPU system)"
-        r"(?!.*(?i:invalid|topology|version|metadata|grpc|slice.?builder|unavailable|deadline|workers?\b|connect))",
+        r"(?!.*(?i:ret_check|invalid|topology|version|metadata|grpc|slice.?builder|unavailable|deadline|workers?\b|connect))",
     ),
     _sign(Cause.BAD_HOST, Reach.ERROR, "the memory of a TPU is broken", r"(?i:uncorrectable (?:ECC|memory) error)"),
     _sign(Cause.CRASH, Reach.WORDS, _DISK, r"No space left on device|Disk quota exceeded"),
     _sign(
         Cause.NONFINITE, Reach.NEAR, _NOT_FINITE,
-        r"(?i:\b(?:loss|grad\w*|norm)\b.{0,30}\b(?:nan|inf\w*|not finite|non-?finite)\b"
-        r".*(?:stopping|terminating|aborting|giving up|exiting))"
+        r"(?i:(?:\b(?:loss|grad\w*|norm)\b.{0,30}\b(?:nan|inf\w*|not finite|non-?finite)\b"
+        r"|\b(?:nan|non-?finite)\b.{0,30}\b(?:loss|grad\w*|norm)\b)"
+        r".*(?:stopping|terminating|aborting|giving up|exiting|ending|halting))"
         r"|Invalid loss, terminating training|diverged with loss = NaN",
     ),
     _sign(
         Cause.NONFINITE, Reach.MESSAGE, _NOT_FINITE,
-        r"FloatingPointError: (?:invalid value|Minimum loss scale)|NanLoss|Tensor had (?:NaN|Inf)"
+        r"FloatingPointError: invalid value|(?i:minimum loss scale|loss scale already at min)|NanLoss"
+        r"|^assert (?!.*\b(?:and|or)\b).*\bis_?(?:finite|nan|inf)\b|Tensor had (?:NaN|Inf)"
         r"|(?:Nan|Infinity) in summary histogram"
         r"|(?i:\b(?:loss\w*|grad\w*|norm|activations?|tensor|params?|parameters?|weights?|logits|tree)\b.{0,60}"
         r"\b(?:nans?|infs?|infinite|not finite|non-?finite)\b)|found invalid values: .*\bnan\b|^tensor\(\[+nan\b"
@@ -221,13 +238,13 @@ SIGNS: tuple[ErrorPattern, ...] = (
         Cause.HANG, Reach.WORDS, _WAITED,
         r"^(?!.*(?i:heartbeat))(?=.*(?i:timed? ?out|timeout|deadline.exceeded)).*(?i:barrier|rendezvous|coordination"
         r"|collective|waiting \d+ms|\b(?:ranks?|peers?)\b|all (?:hosts|processes|workers)|dataloader"
-        r"|c10d|nccl|connect\(\)|torch\.distributed|(?:xla|jax)RuntimeError: DEADLINE_EXCEEDED)"
-        r"|detects a hang|wait timeout after \d+ms",
+        r"|c10d|nccl|connect\(\)|client socket|torch\.distributed|(?:xla|jax)RuntimeError: DEADLINE_EXCEEDED)"
+        r"|detects a hang|watchdog.*(?:hang|stuck)\b|wait timeout after \d+ms",
     ),
     _sign(
         Cause.BAD_SPEC, Reach.WORDS, _USAGE,
         r"^\s*(?i:usage): |^(?!\S+:\d+:)\S.{0,80}: error: |^error: Parser key "
-        r"|(?i:\b(?:no such|missing|unrecognized|unexpected|invalid|required)\b.{0,30}"
+        r"|(?i:\b(?:no such|no value|missing|unrecognized|unexpected|invalid|required)\b.{0,30}"
         r"\b(?:options?|arguments?|commands?|parameters?|flags?|value for)\b)",
         code=2,
     ),
@@ -245,10 +262,13 @@ _OF_TPU = re.compile(r"No accelerator found|nitializ.*(?i:tpu|backend|accelerato
 _OF_WORKER = re.compile(
     r"exited unexpectedly|abruptly|BrokenProcessPool|Broken ?Pipe|EOFError|Connection(?:Reset|Refused|Aborted)Error"
     r"|SIGKILL|signal 9|exitcode ?: ?-9|ChildFailedError|terminated with (?:signal|exit code)|Killed|died with"
+    r"|ActorDiedError|WorkerCrashedError|worker died|Simulation crashed"
 )
 
 #: errors of a launcher about its child: the lines before them are the child's, and may have its exit code
-_LAUNCHER = re.compile(r"ChildFailedError|CalledProcessError|ProcessExitedException|^Signal \d")
+_LAUNCHER = re.compile(
+    r"ChildFailedError|CalledProcessError|ProcessExitedException|^Signal \d|: Pip failed|could not be transferred"
+)
 _CHILD_CODE = re.compile(r"(?:exitcode|exit (?:code|status))[\s:]{1,4}(\d+)")
 
 #: what a process prints when another one, or another host, is gone
@@ -279,13 +299,17 @@ def sign_of(report: HostReport) -> tuple[ErrorPattern, list[str]] | None:
     near = [line.text.strip() for line in lines if _is_near(line)]
     own = [x.text.strip() for x in lines if x.part in ("error", "cause")]
     whole = [*own, *(x.text.strip() for x in lines if x.part == "more")]
-    if report.kernel_kills and (not error or any(_OF_WORKER.search(text) for text in whole)):
+    of_worker = any(_OF_WORKER.search(text) for text in whole)
+    if report.kernel_kills and (not error or of_worker):
         return KILLED, [error] if error else []
     codes = {code_of(report)}
     if _LAUNCHER.search(error):
         codes.update(int(code) for x in (error, *near) for code in _CHILD_CODE.findall(x))
         error = ""
     beside = [x for x in near if SIGNS[0].pattern.search(x)] if _OF_TPU.search(error) else []
+    if error.startswith("AssertionError"):  # the line of code is the condition
+        frames = [x.text.strip() for x in lines if x.part == "frame"]
+        whole += [text for text in frames[-1:] if text.startswith("assert ")]
     for sign in SIGNS:
         if sign.words == _NO_TPU and report.progress.step is not None:
             continue  # it did come up
@@ -294,7 +318,8 @@ def sign_of(report: HostReport) -> tuple[ErrorPattern, list[str]] | None:
         texts = list(own if sign.reach is Reach.ERROR else whole)
         if sign.cause in _COSTLY:
             texts = [*own, *beside]
-        if sign.reach is Reach.NEAR or (sign.reach is Reach.WORDS and not error):
+        near_counts = not error or (of_worker and sign.cause is Cause.OOM_HOST)
+        if sign.reach is Reach.NEAR or (sign.reach is Reach.WORDS and near_counts):
             texts += near
         matches = [text for text in texts if sign.pattern.search(text)]
         if matches:

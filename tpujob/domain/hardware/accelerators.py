@@ -2,19 +2,19 @@
 
 The tables are open: Google adds zones and sizes at any time. A well-formed type that they lack is derived from its
 name; the cloud decides whether the type is offered. `generations.py` has the generations, `prices.py` the prices.
-`domain/capacity/offers.py` chooses the type of a job. Imports the standard library and `errors` only, as the emulator
-reads these tables, too.
+`domain/capacity/offers.py` chooses the type of a job. Imports the standard library, `errors` and the contract only, as
+the emulator reads these tables, too.
 """
 
 import functools
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tpujob.domain.hardware.generations import CUBE, Generation
+from tpujob.contract.chips import Chip
 from tpujob.domain.hardware.generations import GENERATIONS as GENERATIONS
+from tpujob.domain.hardware.generations import Generation
 from tpujob.errors import BadSpec
 
 CHIPS_PER_HOST = 4  #: chips per host of every slice with more than one host
@@ -33,70 +33,27 @@ class Accelerator:
     hosts: int
     chips_per_host: int
     topology: str  #: chips along each axis: `2x2x2`; empty: unknown
-    #: this and the next two are 0 for an unknown generation
-    hbm_gib_per_chip: int
-    peak_bf16_tflops_per_chip: float
-    hbm_gbps_per_chip: int  #: GB/s
+    chip: Chip  #: without figures for an unknown generation
     runtime_version: str  #: the default
     known: bool = True  #: False: in no table; chips and hosts are derived from the name
 
 
-# Rules ---------------------------------------------------------------------------------------------------------------
-
-
-#: v4 slices larger than one block are a row of blocks, 4x4xN, except these
-_V4_FOLDED = {256: "4x8x8", 512: "8x8x8", 768: "8x8x12", 1024: "8x8x16", 2048: "8x16x16"}
-_BELOW_A_CUBE = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4"}
-
-
-def _topology(generation: str, chips: int) -> str:
-    if generation not in ("v4", "v5p"):
-        return _square(chips)
-    if chips < CUBE:
-        return _BELOW_A_CUBE.get(chips, "")
-    if chips % CUBE:
-        return ""
-    if generation == "v4":
-        return _V4_FOLDED.get(chips, f"4x4x{chips // 16}")
-    return _compact(chips // CUBE)
-
-
-def _square(chips: int) -> str:
-    """Return the rectangle nearest to a square."""
-    short = max(side for side in range(1, math.isqrt(chips) + 1) if chips % side == 0)
-    return f"{short}x{chips // short}"
-
-
-def _compact(cubes: int) -> str:
-    """Return the box with the smallest surface that so many 4x4x4 blocks make."""
-    boxes = [
-        (a, b, cubes // a // b)
-        for a in range(1, cubes + 1)
-        if cubes % a == 0
-        for b in range(a, cubes // a + 1)
-        if cubes // a % b == 0 and cubes // a // b >= b
-    ]
-    best = min(boxes, key=lambda box: box[0] * box[1] + box[1] * box[2] + box[0] * box[2])
-    return "x".join(str(4 * side) for side in best)
-
-
 def _accelerator(generation: Generation, size: int, *, known: bool = True) -> Accelerator:
-    chips = size // generation.cores_per_chip if generation.suffix_counts_cores else size
+    chip = generation.chip
+    chips = size // chip.cores
     # a host has up to 8 chips of v5e and v6e; their next larger slice has 16 chips
-    hosts = 1 if chips <= 8 and not generation.suffix_counts_cores else -(-chips // CHIPS_PER_HOST)
+    hosts = 1 if chips <= 8 and chip.cores == 1 else -(-chips // CHIPS_PER_HOST)
     return Accelerator(
         type=f"{generation.prefix}-{size}",
-        generation=generation.name,
+        generation=chip.name,
         api_enum=generation.api_enum,
         chips=chips,
-        cores=chips * generation.cores_per_chip,
-        devices=chips * generation.devices_per_chip,
+        cores=chips * chip.cores,
+        devices=chips * chip.devices,
         hosts=hosts,
         chips_per_host=chips // hosts,
-        topology=_topology(generation.name, chips) if generation.sizes else "",
-        hbm_gib_per_chip=generation.hbm_gib_per_chip,
-        peak_bf16_tflops_per_chip=generation.peak_bf16_tflops_per_chip,
-        hbm_gbps_per_chip=generation.hbm_gbps_per_chip,
+        topology=chip.topology(chips),
+        chip=chip,
         runtime_version=generation.runtime_version,
         known=known,
     )
@@ -107,7 +64,7 @@ ALL: Mapping[str, Accelerator] = MappingProxyType(
     {
         accelerator.type: accelerator
         for generation in GENERATIONS.values()
-        for accelerator in (_accelerator(generation, size) for size in generation.sizes)
+        for accelerator in (_accelerator(generation, size) for size in generation.chip.sizes)
     }
 )
 
@@ -145,14 +102,14 @@ def _derive_from_name(type: str) -> Accelerator | None:
     """Return a type that no table has, by the documented rules; None: the name is invalid. The number counts cores of
     v2, v3, v4 and v5p, and chips of all others. Slices of several hosts have whole hosts."""
     match = _TYPE.fullmatch(type)
-    if match is None or _TPU7X.match(type):
+    if match is None:
         return None
     by_prefix = {row.prefix: row.name for row in GENERATIONS.values()}
     row, size = generation(by_prefix.get(match[1], match[1])), int(match[2])
     if row is None or match[2].startswith("0"):
         return None
-    chips, odd = divmod(size, row.cores_per_chip) if row.suffix_counts_cores else (size, 0)
-    one_host = () if row.suffix_counts_cores else (1, 2, 4, 8)
+    chips, odd = divmod(size, row.chip.cores)
+    one_host = (1, 2, 4, 8) if row.chip.cores == 1 else ()
     if odd or (chips % CHIPS_PER_HOST and chips not in one_host):
         return None
     return _accelerator(row, size, known=False)
@@ -166,10 +123,12 @@ def generation(name: str) -> Generation | None:
     prefixes = [row.prefix for row in GENERATIONS.values()]
     if name in prefixes or not re.fullmatch(GENERATION, name) or _TPU7X.match(name):
         return None
+    chip = Chip(
+        name, (), cores=1, devices=1, sizes=(), topology=lambda _: "",
+        hbm_gib=0, usable_hbm_gib=0, tflops=0, hbm_gbps=0, link_gbps=0, dcn_gbps=0,
+    )  # fmt: skip
     return Generation(
-        name, name, api_enum="", cores_per_chip=1, suffix_counts_cores=False, devices_per_chip=1,
-        hbm_gib_per_chip=0, peak_bf16_tflops_per_chip=0, hbm_gbps_per_chip=0,
-        runtime_version=f"v2-alpha-tpu{name}", sizes=(), device_zones=(), pod_zones=(), quota_name="",
+        chip, name, api_enum="", runtime_version=f"v2-alpha-tpu{name}", device_zones=(), pod_zones=(), quota_name="",
     )  # fmt: skip
 
 
@@ -185,7 +144,7 @@ def chips_of_quota(type: str, amount: int) -> int:
     """Return the chips that an amount of quota of the type's generation allows. Where the unit is unknown (v4, v5p),
     the amount is taken as cores, which allow fewer chips."""
     row = generation(find(type).generation)
-    return amount // row.cores_per_chip if row and row.suffix_counts_cores else amount
+    return amount // row.chip.cores if row else amount
 
 
 def in_table(type: str, zone: str) -> bool:
@@ -280,7 +239,7 @@ def _no_such_type(type: str) -> str:
     near = nearest(type)
     if near:
         return f"{shown}: no such type; nearest: {', '.join(near)}"
-    examples = ", ".join(f"{g.prefix}-{g.sizes[-1]}" for g in GENERATIONS.values())
+    examples = ", ".join(f"{g.prefix}-{g.chip.sizes[-1]}" for g in GENERATIONS.values())
     return f"{shown}: no such type; there are types from each generation up to {examples}"
 
 

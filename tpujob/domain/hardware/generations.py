@@ -1,27 +1,23 @@
-"""The TPU generations that the Cloud TPU API offers: one row of facts each. `accelerators.py` derives types from them;
-`tpu_prices.py` has prices by region. Imports the standard library only, as the emulator reads these tables too.
+"""The TPU generations that the Cloud TPU API offers: what it adds to each chip of `tpujob/contract/chips.py`, one row
+each. `accelerators.py` derives types from them; `tpu_prices.py` has prices by region. Imports the standard library and
+the contract only, as the emulator reads these tables too.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+
+from tpujob.contract.chips import CHIPS, Chip
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
     """The facts that all types of a generation share."""
 
-    name: str  #: `v5e`
+    chip: Chip
     prefix: str  #: prefix of its type strings: `v5litepod`
     api_enum: str  #: `AcceleratorConfig.Type` of the Cloud TPU API
-    cores_per_chip: int
-    suffix_counts_cores: bool  #: whether the N of `v4-N` counts cores; if not, chips
-    devices_per_chip: int  #: JAX devices
-    hbm_gib_per_chip: int
-    peak_bf16_tflops_per_chip: float
-    hbm_gbps_per_chip: int  #: GB/s
     runtime_version: str
-    sizes: tuple[int, ...]  #: every N, ascending
     device_zones: tuple[str, ...]  #: zones for types of one host; the usual ones first
     pod_zones: tuple[str, ...]  #: zones for types of several hosts
     #: its part of the names of quotas, as `V4s` in `TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI`
@@ -32,24 +28,12 @@ class Generation:
     sold_by_8_cores: bool = False  #: False: sold by the chip
     #: prices of commitments of one and of three years, as shares of the on-demand price, by the shipped lists
     committed_shares: tuple[str, ...] = ()
-    multislice: bool = True  #: whether several slices can run one program
 
+    @property
+    def name(self) -> str:
+        """The chip's name: `v5e`."""
+        return self.chip.name
 
-# Sizes ---------------------------------------------------------------------------------------------------------------
-
-CUBE = 64  #: chips of a 4x4x4 block, the unit in which larger v4 and v5p slices are cut
-_CHIPS_2D = (1, 4, 8, 16, 32, 64, 128, 256)
-
-
-def _cubes_v5p() -> Iterator[int]:
-    """Yield the numbers of blocks in a slice. A side has at most 64 blocks, so no larger prime number is possible."""
-    for cubes in range(1, 97):
-        if cubes <= 64 or any(cubes % divisor == 0 for divisor in range(2, cubes)):
-            yield cubes
-
-
-_V4_SIZES = (8, 16, 32, 64, *range(128, 6144 + 1, 128))
-_V5P_SIZES = (8, 16, 32, 64, *(cubes * CUBE * 2 for cubes in _cubes_v5p()))
 
 # Zones: where the documentation offers the generation, then what the API lists beyond that. Listed is not available.
 _V2_DEVICE = "us-central1-b us-central1-c us-central1-f europe-west4-a asia-east1-c"
@@ -80,44 +64,32 @@ _OLD_SHARES, _SHARES = ("0.63", "0.45"), ("0.70", "0.45")
 
 _ROWS = (
     Generation(
-        "v2", "v2", "V2", cores_per_chip=2, suffix_counts_cores=True, devices_per_chip=2,
-        hbm_gib_per_chip=16, peak_bf16_tflops_per_chip=45, hbm_gbps_per_chip=700, runtime_version=_BASE,
-        sizes=(8, 32, 128, 256, 512), multislice=False,
+        CHIPS["v2"], "v2", "V2", runtime_version=_BASE,
         device_zones=tuple(_V2_DEVICE.split()), pod_zones=tuple(_V2_POD.split()),
         quota_name="V2s", one_host_quota="device", sold_by_8_cores=True, committed_shares=_OLD_SHARES,
     ),
     Generation(
-        "v3", "v3", "V3", cores_per_chip=2, suffix_counts_cores=True, devices_per_chip=2,
-        hbm_gib_per_chip=32, peak_bf16_tflops_per_chip=123, hbm_gbps_per_chip=900, runtime_version=_BASE,
-        sizes=(8, 32, 64, 128, 256, 512, 1024, 2048), multislice=False,
+        CHIPS["v3"], "v3", "V3", runtime_version=_BASE,
         device_zones=tuple(_V3_DEVICE.split()), pod_zones=tuple(_V3_POD.split()),
         quota_name="V3s", one_host_quota="device", sold_by_8_cores=True, committed_shares=_OLD_SHARES,
     ),
     Generation(
-        "v4", "v4", "V4", cores_per_chip=2, suffix_counts_cores=True, devices_per_chip=1,
-        hbm_gib_per_chip=32, peak_bf16_tflops_per_chip=275, hbm_gbps_per_chip=1200, runtime_version=_BASE,
-        sizes=_V4_SIZES,
+        CHIPS["v4"], "v4", "V4", runtime_version=_BASE,
         device_zones=tuple(_V4.split()), pod_zones=tuple(_V4.split()),
         quota_name="V4s", quota_unit_known=False, sold_by_8_cores=True, committed_shares=_OLD_SHARES,
     ),
     Generation(
-        "v5e", "v5litepod", "V5LITE_POD", cores_per_chip=1, suffix_counts_cores=False, devices_per_chip=1,
-        hbm_gib_per_chip=16, peak_bf16_tflops_per_chip=197, hbm_gbps_per_chip=819,
-        runtime_version="v2-alpha-tpuv5-lite", sizes=_CHIPS_2D,
+        CHIPS["v5e"], "v5litepod", "V5LITE_POD", runtime_version="v2-alpha-tpuv5-lite",
         device_zones=tuple(_V5E.split()), pod_zones=tuple(_V5E.split()),
         quota_name="V5sLitepod", one_host_quota="serving", committed_shares=_SHARES,
     ),
     Generation(
-        "v5p", "v5p", "V5P", cores_per_chip=2, suffix_counts_cores=True, devices_per_chip=1,
-        hbm_gib_per_chip=95, peak_bf16_tflops_per_chip=459, hbm_gbps_per_chip=2765,
-        runtime_version="v2-alpha-tpuv5", sizes=_V5P_SIZES,
+        CHIPS["v5p"], "v5p", "V5P", runtime_version="v2-alpha-tpuv5",
         device_zones=tuple(_V5P.split()), pod_zones=tuple(_V5P.split()),
         quota_name="V5p", quota_unit_known=False, committed_shares=_SHARES,
     ),
     Generation(
-        "v6e", "v6e", "V6E", cores_per_chip=1, suffix_counts_cores=False, devices_per_chip=1,
-        hbm_gib_per_chip=32, peak_bf16_tflops_per_chip=918, hbm_gbps_per_chip=1638,
-        runtime_version="v2-alpha-tpuv6e", sizes=_CHIPS_2D,
+        CHIPS["v6e"], "v6e", "V6E", runtime_version="v2-alpha-tpuv6e",
         device_zones=tuple(_V6E.split()), pod_zones=tuple(_V6E.split()),
         quota_name="V6E", committed_shares=_SHARES,
     ),

@@ -189,7 +189,7 @@ class Tpu(kinds.SpecPart):
     def _slices_that_can_be_joined(self) -> Self:
         generations = sorted({accelerators.find(type).generation for type in self.types})
         rows = accelerators.GENERATIONS
-        old = [name for name in generations if name in rows and not rows[name].multislice]
+        old = [name for name in generations if name in rows and not rows[name].chip.dcn_gbps]
         if self.slices > 1 and old:
             raise ValueError(
                 f"slices must be 1 with {' and '.join(old)}: Multislice needs v4 or later"
