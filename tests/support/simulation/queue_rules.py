@@ -363,8 +363,9 @@ def heirs(planned: Planned, giver: QueueEntry, hands_on: Callable[[str], bool]) 
     """Return the jobs of the plan that fit the slice of `giver`, and that no rule keeps from it."""
     by_id = {entry.id: entry for entry in planned.entries}
     names: list[str] = []
-    if giver.holds is None or any(
-        reason.kind is _K.QUOTA and reason.what == slice.pool == giver.holds.pool
+    held = giver.holds
+    if held is None or any(
+        reason.kind is _K.QUOTA and reason.what == slice.pool == held.pool
         for job_id in planned.plan.order
         if (entry := by_id.get(job_id))
         for slice in entry.wanted
@@ -382,7 +383,9 @@ def heirs(planned: Planned, giver: QueueEntry, hands_on: Callable[[str], bool]) 
             or (reason.kind is _K.HANDED_ON and giver.id not in reason.jobs)
             for reason in reasons
         )
-        if not barred and hands_on(job_id) and giver.holds.shape in {w.shape for w in entry.wanted}:
+        # a shape names type, zone and pricing; a job of one slice does not fit the two of another
+        fits = any((w.shape, w.chips) == (held.shape, held.chips) for w in entry.wanted)
+        if fits and not barred and hands_on(job_id):
             names.append(job_id)
     return names
 
