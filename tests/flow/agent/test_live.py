@@ -115,6 +115,7 @@ def test_only_the_owner_of_the_host_may_follow(host: Host) -> None:
 
 def test_a_follower_learns_that_the_agent_has_ended_or_is_absent(host: Host) -> None:
     pid = host.start("echo early; sleep 1000")["pid"]
+    host.phase("running")
     with following(host) as follower:
         until(lambda: follower.tails, "the first message")
         os.kill(pid, signal.SIGKILL)
@@ -124,6 +125,7 @@ def test_a_follower_learns_that_the_agent_has_ended_or_is_absent(host: Host) -> 
 
 def test_a_follower_that_hangs_up_leaves_no_process(host: Host, tmp_path: Path) -> None:
     host.start("sleep 1000")
+    host.phase("running")
     with following(host) as follower:
         until(lambda: follower.tails, "the first message")
         assert follower.process.stdin
