@@ -6,7 +6,7 @@ from enum import IntEnum
 class Exit(IntEnum):
     """tpujob decides by these and never by a line of log."""
 
-    DONE = 0  #: finished, on every host; after a notice only if it has said so, see `events.DONE`
+    DONE = 0  #: finished, on every host; after a notice only with the event `events.DONE`
     #: NaN or Inf, and a replay says that the model or the data made it; or `verdict.json` says that it is unknown which
     NONFINITE = 65
     ERROR = 70  #: any other error

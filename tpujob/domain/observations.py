@@ -307,7 +307,7 @@ class Observation:
     elements: Mapping[State, int] = field(default_factory=dict[State, int])
     failed: tuple[str, ...] = ()  #: of a group: names of some failed elements
     behind: bool = False  #: of a resumed group: some elements that had ended are not resumed yet
-    group_wish: DesiredState = DesiredState.RUN  #: of an element: the request of its group
+    group_desired: DesiredState = DesiredState.RUN  #: of an element: the request of its group
 
     def of(self, slice: Slice) -> SliceSeen:
         return self.slices.get(slice.name, Unknown("not observed"))

@@ -50,7 +50,7 @@ class Groups:
         self._going = Counter[str]()  #: of groups, how many elements have not ended
         self._made: dict[str, int] = {}  #: of groups, how many elements were made
         self._begun: dict[str, float] = {}  #: of groups, when an element first ran
-        self._wishes: dict[str, DesiredState] = {}  #: of groups, as they were last seen
+        self._desired: dict[str, DesiredState] = {}  #: of groups, as they were last seen
         self._read = False
         #: called with the id of a job that has something to do
         self.news: Callable[[str], None] = lambda _: None
@@ -70,9 +70,9 @@ class Groups:
         if not job.group or job.state.final:
             return seen
         try:
-            return replace(seen, group_wish=self._store.peek(job.group).desired)
+            return replace(seen, group_desired=self._store.peek(job.group).desired)
         except NotFound:
-            return replace(seen, group_wish=DesiredState.RELEASE)
+            return replace(seen, group_desired=DesiredState.RELEASE)
         except DamagedRecord:  # what runs goes on; `check` raises, so nothing starts
             return seen
 
@@ -140,8 +140,8 @@ class Groups:
         """Note the job's current state, and wake the elements or the group that it affects."""
         with self._lock:
             if job.spec.is_group:
-                turned = self._wishes.get(job.id, DesiredState.RUN) is not job.desired
-                self._wishes[job.id] = job.desired
+                turned = self._desired.get(job.id, DesiredState.RUN) is not job.desired
+                self._desired[job.id] = job.desired
                 self._made[job.id] = job.submitted
                 for member in self._members[job.id].values() if turned else ():
                     if not member.state.final:

@@ -20,10 +20,8 @@ class WallTime:
         """`wall`: seconds since the epoch; `steady`: seconds since boot, by a clock that is never set."""
         self._wall, self._steady = wall, steady
         self._offset = wall() - steady()
-        self._set = (
-            self._offset,
-            0.0,
-        )  #: the offset of a setting that is not followed yet, and since when it lasts
+        #: the offset of a setting that is not followed yet, and since when it lasts
+        self._set = self._offset, 0.0
 
     def now(self) -> float:
         """Return the seconds since the epoch, UTC."""

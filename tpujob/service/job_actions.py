@@ -24,7 +24,7 @@ from tpujob.service.money import budgets
 from tpujob.service.next_step import lacks_dependency
 from tpujob.service.offered_actions import check_resumable
 
-#: how often a wish is written again when the reconciler wrote first
+#: how often a request is written again when the reconciler wrote first
 TRIES = 8
 
 
@@ -53,11 +53,13 @@ class JobActions:
     def cancel(self, caller: Principal, job: str, *, release: bool = False) -> Job:
         kind = EventKind.RELEASE_REQUESTED if release else EventKind.CANCEL_REQUESTED
         text = "cancel requested, with release of the slice" if release else "cancel requested"
-        return self._wish(caller, "cancel", job, kind, text, lambda j: _already(j, release=release))
+        return self._request(
+            caller, "cancel", job, kind, text, lambda j: _already(j, release=release)
+        )
 
     def delete(self, caller: Principal, job: str) -> Job:
         kind, text = EventKind.RELEASE_REQUESTED, "delete requested"
-        return self._wish(caller, "delete", job, kind, text, lambda j: _already(j, release=True))
+        return self._request(caller, "delete", job, kind, text, lambda j: _already(j, release=True))
 
     def clean(self, caller: Principal, job: str, *, checkpoints: bool = False) -> Job:
         def settled(j: Job) -> bool:
@@ -77,7 +79,7 @@ class JobActions:
 
         text = "clean requested" + (", with its checkpoints" if checkpoints else "")
         kind, payload = EventKind.CLEAN_REQUESTED, CleanRequested(checkpoints)
-        return self._wish(caller, "clean", job, kind, text, settled, payload)
+        return self._request(caller, "clean", job, kind, text, settled, payload)
 
     def _is_element(self, job_id: str, of: Job) -> bool:
         try:
@@ -108,12 +110,14 @@ class JobActions:
                 )
             self._change_budget(caller, record.id, budget)
         kind, text = EventKind.RESUME_REQUESTED, "resume requested"
-        stored = self._wish(caller, "resume", record.id, kind, text, settled)
+        stored = self._request(caller, "resume", record.id, kind, text, settled)
         self._reopen(caller, stored)
         # the group resumes the elements that have ended
         for element in self._stopping(stored) if stored.spec.is_group else ():
             with contextlib.suppress(IllegalInState, NotFound):
-                self._wish(caller, "resume", element, kind, f"resumed with {stored.name}", settled)
+                self._request(
+                    caller, "resume", element, kind, f"resumed with {stored.name}", settled
+                )
         self._revive(Principal(BACKEND.id, caller.name, BACKEND.role), stored)
         return stored
 
@@ -121,7 +125,7 @@ class JobActions:
         """Make a group that has ended active again, until the resumed element has ended."""
         if resumed.group:
             kind, why = EventKind.GROUP_REOPENED, f"{resumed.name} was resumed"
-            self._wish(caller, "resume", resumed.group, kind, why, lambda j: not j.state.final)
+            self._request(caller, "resume", resumed.group, kind, why, lambda j: not j.state.final)
 
     def _revive(self, by: Principal, resumed: Job) -> None:
         """Resume jobs of any owner that ended because this one had failed, and those that waited for these. Safe to
@@ -136,7 +140,7 @@ class JobActions:
                     continue
                 del ended[job_id]
                 kind = EventKind.RESUME_REQUESTED
-                revived = self._wish(
+                revived = self._request(
                     by, "resume", job_id, kind, text, lambda j: not lacks_dependency(j)
                 )
                 self._reopen(by, revived)
@@ -161,7 +165,7 @@ class JobActions:
             own = access.is_own(caller, j.owner)  # which does not take an admin's hold over
             return bool(j.held_by) and (own or j.held_by == caller.name)
 
-        return self._wish(
+        return self._request(
             caller, "hold", job, EventKind.QUEUE_HELD, f"held by {caller.name}", settled
         )
 
@@ -180,7 +184,7 @@ class JobActions:
             return not j.held_by
 
         kind, text = EventKind.QUEUE_RELEASED, f"released by {caller.name}"
-        return self._wish(caller, "release", job, kind, text, settled)
+        return self._request(caller, "release", job, kind, text, settled)
 
     def top(self, caller: Principal, job: str) -> Job:
         record = find_job(self._store, caller, "top", job)
@@ -192,7 +196,7 @@ class JobActions:
             return j.rank > highest
 
         text, moved = f"moved before {record.user}'s other jobs", QueueMoved(highest + 1)
-        return self._wish(caller, "top", record.id, EventKind.QUEUE_MOVED, text, settled, moved)
+        return self._request(caller, "top", record.id, EventKind.QUEUE_MOVED, text, settled, moved)
 
     def requeue(self, caller: Principal, job: str) -> Job:
         def settled(j: Job) -> bool:
@@ -206,7 +210,7 @@ class JobActions:
             return j.next_state is State.QUEUED
 
         kind, text = EventKind.REQUEUE_REQUESTED, f"put back into the queue by {caller.name}"
-        return self._wish(caller, "requeue", job, kind, text, settled)
+        return self._request(caller, "requeue", job, kind, text, settled)
 
     def hand_over(self, caller: Principal, owner: str, to: Principal) -> None:
         """Make `to` the owner of all jobs of that owner. Safe to repeat."""
@@ -215,7 +219,7 @@ class JobActions:
             for job in jobs:
                 text = f"handed over from {job.user} to {to.name} by {caller.name}"
                 with contextlib.suppress(NotFound):  # removed meanwhile
-                    self._wish(
+                    self._request(
                         caller, "remove_member", job.id, EventKind.HANDED_OVER, text,
                         lambda j: j.owner != owner, HandedOver(to.id, to.name),
                     )  # fmt: skip
@@ -234,11 +238,11 @@ class JobActions:
             return money.limit(j) == limit
 
         text = f"the budget is {dollars(limit)}"
-        self._wish(
+        self._request(
             caller, "resume", job, EventKind.BUDGET_CHANGED, text, settled, BudgetChanged(limit)
         )
 
-    def _wish(
+    def _request(
         self,
         caller: Principal,
         method: str,

@@ -182,5 +182,5 @@ def _view(member: Member) -> MemberView:
 
 
 def _owns(left: MemberView) -> bool:
-    """Return whether somebody who has left owns something, or may: what cannot be listed may be there."""
+    """Return whether a former member owns something, or may: what cannot be listed may be there."""
     return bool(left.get("jobs") or left.get("secrets", left["id"]))

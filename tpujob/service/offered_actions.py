@@ -90,7 +90,7 @@ def _view(name: ActionName, does: str, costs: str, *asks: AskView) -> ActionView
 # Stop ----------------------------------------------------------------------------------------------------------------
 
 
-def check_stoppable(job: Job, wish: DesiredState) -> None:
+def check_stoppable(job: Job, desired: DesiredState) -> None:
     """Raises IllegalInState when a cancel, or with RELEASE a delete, would change nothing."""
     if job.state.final:
         how = "been cancelled" if job.state is State.CANCELLED else job.state.value
@@ -99,10 +99,10 @@ def check_stoppable(job: Job, wish: DesiredState) -> None:
         raise IllegalInState(f"job {job.id} is being cleaned")
     if job.desired is DesiredState.RELEASE:
         raise IllegalInState(f"job {job.id} is being deleted")
-    is_kept = job.hold_until is not None and wish is DesiredState.RELEASE
+    is_kept = job.hold_until is not None and desired is DesiredState.RELEASE
     if job.state is State.RELEASING and job.next_state in _ENDED and not is_kept:
         raise IllegalInState(f"job {job.id} has {job.next_state}, and its slice is being released")
-    if job.desired is wish:
+    if job.desired is desired:
         raise IllegalInState(f"a cancel of job {job.id} is already requested")
 
 

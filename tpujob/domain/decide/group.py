@@ -19,7 +19,7 @@ NAMED = 5
 LOOK, LOOK_SOON = 60.0, 5.0
 
 _E = EventKind
-_STRENGTH = {wish: n for n, wish in enumerate(DesiredState)}
+_STRENGTH = {desired: n for n, desired in enumerate(DesiredState)}
 
 
 def decide(job: Job, seen: Observation, now: float) -> Decision:
@@ -69,12 +69,12 @@ def _end(job: Job, seen: Observation, now: float) -> Event:
 def pass_on(job: Job, seen: Observation, now: float) -> Decision | None:
     """Return what its group's cancel or release requires of an element; None: nothing. An element of a group that is
     cleaned is only released: the group removes it after its end."""
-    wish = min(seen.group_wish, DesiredState.RELEASE, key=_STRENGTH.__getitem__)
-    if job.state.final or _STRENGTH[wish] <= _STRENGTH[job.desired]:
+    desired = min(seen.group_desired, DesiredState.RELEASE, key=_STRENGTH.__getitem__)
+    if job.state.final or _STRENGTH[desired] <= _STRENGTH[job.desired]:
         return None
     text = f"cancelled with its group {job.name.removesuffix(f'-{job.index}')}"
     if job.state is State.QUEUED and not job.condemned:
         ended = Finished(Cause.CANCELLED)
         return Decision(event(job, _E.CANCELLED, now, text, ended), wake_in=0)
-    kind = _E.CANCEL_REQUESTED if wish is DesiredState.CANCEL else _E.RELEASE_REQUESTED
+    kind = _E.CANCEL_REQUESTED if desired is DesiredState.CANCEL else _E.RELEASE_REQUESTED
     return Decision(event(job, kind, now, text), wake_in=0)
