@@ -27,10 +27,8 @@ UNSTORED_TTL = 600.0
 CONNECT = 10.0  #: seconds for a connection
 TRIES = 2  #: failed tries after a stream's end that are no trouble: the program may have ended, too
 STREAMS = 64  #: hosts of one attempt that are followed; the others are read from the bucket
-ROOM, LEAST = (
-    32 * 1024 * 1024,
-    256 * 1024,
-)  #: bytes of the tails of one attempt, and of one host at least
+#: bytes of the tails of one attempt, and of one host at least
+ROOM, LEAST = 32 * 1024 * 1024, 256 * 1024
 
 
 class LiveLimits(NamedTuple):
@@ -38,9 +36,7 @@ class LiveLimits(NamedTuple):
 
     idle: float = 30.0  #: seconds without a reader, after which a stream is closed
     pauses: Backoff = Backoff(first=1.0, longest=15.0)  #: between two tries
-    tidied: float = (
-        10.0  #: seconds between two searches for attempts that no reader follows any more
-    )
+    tidied: float = 10.0  #: seconds between two searches for attempts without a reader
     first: float = 4.0  #: seconds that the first reader waits for the first lines
     attempts: int = 32  #: that are followed at once, or remembered
     held: int = 64 * 1024 * 1024  #: bytes of the tails of all attempts
