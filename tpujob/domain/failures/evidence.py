@@ -203,6 +203,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|(?:requires?|needs?) .{0,40}[<>=~]= ?(?:[1-9]\d*\.\d|\d+\.\d+\.\d)"
         r"|EnvironmentNameNotFound|^Conda(?!HTTP)\w*E(?:rror|xception)|UnsatisfiableError|VersionConflict"
         r"|^- [\w.-]+=[\w.=]+=\w+_\d+$|module 'jaxlib\S* has no attribute"
+        r"|Poetry configuration is invalid|^The current project could not be installed"
         r"|externally-managed-environment|metadata-generation-failed|requirements file: |is not installable"
         r"|cannot be installed in editable|Error (?:build|compil)ing .*extension"
         r"|^error: (?:Failed to (?:parse|spawn|install|build)\b|[Cc]ommand .* failed with exit |invalid command "
