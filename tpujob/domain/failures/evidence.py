@@ -177,7 +177,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|\b40[13]\b(?:.{0,60}\bForbidden|:? (?:Client Error|Unauthorized|GET|POST|PUT|DELETE|PATCH)\b)"
         r"|(?i:(?:(?:code|status)\W{1,4}|error\W{1,2})40[13]\b)|, 40[13]$"
         r"|error occurred \(\w*(?:Access|Token|Signature)|google\.auth\.exceptions\.(?!Transport)\w+"
-        r"|(?i:unable to locate credentials|could not read username"
+        r"|^sudo: (?:a (?:terminal|password) is required|no tty present)|(?i:could not read username"
+        r"|(?:unable to|cannot|could not) (?:locate|find|load) (?:(?:application )?default )?credentials"
         r"|unauthenticated(?! \w)|unauthorized|not authorized|authentication failed|token is required"
         r"|insufficient (?:authentication )?(?:scope|perm)|api[_ ]key not|requires? an? api[_ ]key"
         r"|no api[_ ]key|missing (?:username|credentials?|(?:api|access|auth\w*) (?:key|token))|kaggle\.json"
@@ -204,6 +205,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|EnvironmentNameNotFound|^Conda(?!HTTP)\w*E(?:rror|xception)|UnsatisfiableError|VersionConflict"
         r"|^- [\w.-]+=[\w.=]+=\w+_\d+$|module 'jaxlib\S* has no attribute"
         r"|Poetry configuration is invalid|^The current project could not be installed"
+        r"|^CommandNotFoundError: |\bconda init\b"
         r"|externally-managed-environment|metadata-generation-failed|requirements file: |is not installable"
         r"|cannot be installed in editable|Error (?:build|compil)ing .*extension"
         r"|^error: (?:Failed to (?:parse|spawn|install|build)\b|[Cc]ommand .* failed with exit |invalid command "
@@ -249,7 +251,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
     ),
     _sign(
         Cause.BAD_SPEC, Reach.WORDS, _USAGE,
-        r"^\s*(?i:usage): |^(?!\S+:\d+:)\S.{0,80}: error: |^error: Parser key "
+        r"^\s*(?i:usage): |^(?!\S+:\d+:)\S.{0,80}: error: |^error: (?:Parser key |'Configuration check failed)"
         r"|(?i:\b(?:no such|no value|missing|unrecognized|unexpected|invalid|required)\b.{0,30}"
         r"\b(?:options?|arguments?|commands?|parameters?|flags?|value for)\b)",
         code=2,
