@@ -205,7 +205,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|EnvironmentNameNotFound|^Conda(?!HTTP)\w*E(?:rror|xception)|UnsatisfiableError|VersionConflict"
         r"|^- [\w.-]+=[\w.=]+=\w+_\d+$|module 'jaxlib\S* has no attribute"
         r"|Poetry configuration is invalid|^The current project could not be installed"
-        r"|^CommandNotFoundError: |\bconda init\b"
+        r"|^CommandNotFoundError: |\bconda init\b|lockfile at \S+ needs to be updated|since poetry\.lock was last"
         r"|externally-managed-environment|metadata-generation-failed|requirements file: |is not installable"
         r"|cannot be installed in editable|Error (?:build|compil)ing .*extension"
         r"|^error: (?:Failed to (?:parse|spawn|install|build)\b|[Cc]ommand .* failed with exit |invalid command "
@@ -277,6 +277,7 @@ _OF_WORKER = re.compile(
 #: errors of a launcher about its child: the lines before them are the child's, and may have its exit code
 _LAUNCHER = re.compile(
     r"ChildFailedError|CalledProcessError|ProcessExitedException|^Signal \d|: Pip failed|could not be transferred"
+    r"|(?:[Ss]ee|[Cc]heck)\b.{1,60}\babove\b|died unexpectedly|WorkerCrashedError"
 )
 _CHILD_CODE = re.compile(r"(?:exitcode|exit (?:code|status))[\s:]{1,4}(\d+)")
 
