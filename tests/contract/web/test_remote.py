@@ -27,6 +27,7 @@ from tests.support.scripted import (
     suspect_view,
     unix_socket,
 )
+from tests.support.waiting import LONG
 from tpujob import __version__, errors
 from tpujob.adapters.http import client as remote_module
 from tpujob.adapters.http.client import RemoteJobs
@@ -251,7 +252,7 @@ def answering(*answers: bytes, cut: bool = False) -> Iterator[tuple[str, list[by
     def serve() -> None:
         for answer in answers:
             with place.accept()[0] as connection:
-                connection.settimeout(10)
+                connection.settimeout(LONG)
                 heard.append(connection.recv(65536))
                 if answer:
                     connection.sendall(answer)
@@ -260,11 +261,11 @@ def answering(*answers: bytes, cut: bool = False) -> Iterator[tuple[str, list[by
                     heard.append(connection.recv(65536))
 
     with unix_socket() as (place, url):
-        place.settimeout(10)
+        place.settimeout(LONG)
         thread = threading.Thread(target=serve)
         thread.start()
         yield url, heard
-        thread.join(10)
+        thread.join(LONG)
 
 
 EMPTY_LIST = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n[]"
@@ -362,9 +363,9 @@ def test_follow_yields_at_once_and_at_each_change(api: ScriptedJobs, remote: Rem
     for step in (1, 2, 3):
         thread = threading.Thread(target=lambda: next(hints))
         thread.start()
-        assert api.polling.acquire(timeout=10)
+        assert api.polling.acquire(timeout=LONG)
         api.change(job_view(version=6 + step))
-        thread.join(10)
+        thread.join(LONG)
         assert not thread.is_alive(), "the hint never came"
     assert all(arguments["job"] == "42" for arguments in api.named("get"))
 
@@ -391,7 +392,7 @@ def test_followers_beyond_the_limit_poll_and_leave_room_for_others(
     for thread in threads:
         thread.start()
     for _ in threads:
-        assert api.polling.acquire(timeout=10)
+        assert api.polling.acquire(timeout=LONG)
     one_more = RemoteJobs(url)
     hints = one_more.follow(timeout=0.01)
     next(hints), next(hints), next(hints)
@@ -424,9 +425,9 @@ def test_a_poll_does_not_keep_the_backend_from_stopping(api: ScriptedJobs) -> No
         next(hints)
         waiting = threading.Thread(target=lambda: next(hints))
         waiting.start()
-        assert api.polling.acquire(timeout=10)
+        assert api.polling.acquire(timeout=LONG)
         front.stopping = True
-        waiting.join(10)
+        waiting.join(LONG)
         assert not waiting.is_alive(), "the poll goes on although the backend is to end"
 
 
