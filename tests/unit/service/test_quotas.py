@@ -9,10 +9,11 @@ from tests.flow.page import lab
 from tests.support.world import Clock
 from tpujob.api import CapacityReport
 from tpujob.cli.commands.overview import capacity_page
-from tpujob.doctor.quota import Held, Limit, QuotaKind, QuotaOverview, allowances
+from tpujob.doctor.quota import QuotaOverview, allowances
 from tpujob.domain.model import Cause, Job
 from tpujob.domain.text import rfc3339
 from tpujob.errors import Refused
+from tpujob.ports import Held, Limit, QuotaKind
 from tpujob.service.backend import capacity
 from tpujob.service.backend.capacity import Quotas
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from tpujob.adapters.calling import Count, Missing, uncounted
 from tpujob.adapters.cloud_tpu.calls import Api, Exists, Throttle, ZoneClosed, refusal
-from tpujob.adapters.cloud_tpu.catalog import Catalog
+from tpujob.adapters.cloud_tpu.catalog import CloudTpuCatalog
 from tpujob.adapters.cloud_tpu.guest_attributes import GuestAttributes
 from tpujob.adapters.cloud_tpu.lists import Lists, ZoneList
 from tpujob.adapters.cloud_tpu.messages import id_of, node_seen, queued_seen
@@ -69,7 +69,7 @@ class CloudTpuSlices:
         )
         self.guest_attributes = GuestAttributes(self.api)
         self._lists = Lists(self.api)
-        self.catalog = Catalog(self.api)
+        self.catalog = CloudTpuCatalog(self.api)
 
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
         try:
