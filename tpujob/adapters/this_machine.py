@@ -65,8 +65,8 @@ def _loopback_problem() -> str:
 
 
 class EmulatedQuota:
-    """Implements `ports.Quota` by the emulator's `status`. A quota counts all slices of a generation, also those of one
-    host. Without a quota the only limit is the stock of hosts, which `tpujob emulator status` shows."""
+    """Implements `ports.ProjectQuota` by the emulator's `status`. A quota counts all slices of a generation, also those
+    of one host. Without a quota the only limit is the stock of hosts, which `tpujob emulator status` shows."""
 
     complete = True
 

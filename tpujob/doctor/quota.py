@@ -18,7 +18,7 @@ from tpujob.doctor.findings import listed
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.errors import BadRequest, BadSpec
-from tpujob.ports import ONE_HOST, Held, Limit, Quota, QuotaKind, Scope, Unit
+from tpujob.ports import ONE_HOST, Held, Limit, ProjectQuota, QuotaKind, Scope, Unit
 
 if TYPE_CHECKING:
     from tpujob.config.context import ChipsSetting
@@ -40,9 +40,9 @@ class QuotaOverview:
 
 
 def overview(
-    of: str, quota: Quota, zones: Sequence[str], grants: Sequence[ChipsSetting] = ()
+    of: str, quota: ProjectQuota, zones: Sequence[str], grants: Sequence[ChipsSetting] = ()
 ) -> QuotaOverview:
-    """Return limits, use and grants in these zones. Raises as `Quota.limits` does; other failures become notes."""
+    """Return limits, use and grants in these zones. Raises as `quota.limits` does; other failures become notes."""
     limits, use = quota.limits(), quota.use(zones)
     rows = allowances(
         limits,

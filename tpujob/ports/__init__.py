@@ -8,7 +8,7 @@ from tpujob.ports.backend import Clock, Ports
 from tpujob.ports.hardware import Hosts, Listening, Owned, Slices, SliceSurvey
 from tpujob.ports.people import KeptSecret, Members, Outbox, Reputation, Secrets, Sink
 from tpujob.ports.providers import Catalog, Guests, Provider, PublishedHost
-from tpujob.ports.quota import ONE_HOST, Held, Limit, Quota, QuotaKind, QuotaUse, Scope, Unit
+from tpujob.ports.quota import ONE_HOST, Held, Limit, ProjectQuota, QuotaKind, QuotaUse, Scope, Unit
 from tpujob.ports.routing import Providers, side_by_side, types_in
 from tpujob.ports.storage import Blob, Blobs, BucketFacts, BucketPlace, Comparison, Copies
 from tpujob.ports.store import EventKey, Lease, Store, Write
@@ -35,10 +35,10 @@ __all__ = [
     "Outbox",
     "Owned",
     "Ports",
+    "ProjectQuota",
     "Provider",
     "Providers",
     "PublishedHost",
-    "Quota",
     "QuotaKind",
     "QuotaUse",
     "Reputation",

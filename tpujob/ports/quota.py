@@ -46,7 +46,7 @@ class QuotaUse:
     missed: Mapping[str, str]  #: zones that could not be listed, with the reason
 
 
-class Quota(Protocol):
+class ProjectQuota(Protocol):
     """The quota of a project, and its use by all users."""
 
     @property

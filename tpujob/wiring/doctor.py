@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpujob.config.context import Context
     from tpujob.doctor.findings import Finding
     from tpujob.doctor.quota import QuotaOverview
-    from tpujob.ports import Quota
+    from tpujob.ports import ProjectQuota
 
 
 def findings(settings: Settings) -> list[Finding]:
@@ -97,7 +97,7 @@ def quotas(settings: Settings, *, everywhere: bool = False) -> QuotaOverview:
     return overview(current.project, _quota(settings, current), zones, current.grants)
 
 
-def _quota(settings: Settings, context: Context) -> Quota:
+def _quota(settings: Settings, context: Context) -> ProjectQuota:
     from tpujob.adapters.google.quota import GoogleQuota
 
     endpoints = {"endpoint": settings.google_endpoint, "tpu_endpoint": settings.tpu_endpoint}

@@ -31,7 +31,7 @@ from tpujob.doctor.network import FirewallRule, Network, Subnetwork, last_part, 
 from tpujob.doctor.policies import CHECKED, Policy
 from tpujob.doctor.zones import Addresses
 from tpujob.errors import TpujobError
-from tpujob.ports import BucketFacts, Catalog, Quota
+from tpujob.ports import BucketFacts, Catalog, ProjectQuota
 
 if TYPE_CHECKING:
     from tpujob.config.context import Context
@@ -48,7 +48,9 @@ _COMPUTE = "compute.googleapis.com"
 _STORAGE = "storage.googleapis.com"
 
 
-def look(context: Context, catalog: Catalog, quota: Quota, *, endpoint: str = "") -> ProjectSeen:
+def look(
+    context: Context, catalog: Catalog, quota: ProjectQuota, *, endpoint: str = ""
+) -> ProjectSeen:
     """Read everything that the checks of a context need, in about the time of the slowest call. Never raises for errors
     of Google. `endpoint`: see GoogleRest."""
     credentials: Any = None
@@ -71,7 +73,7 @@ class _ProjectReader:
     _context: Context
     _google: GoogleRest
     _catalog: Catalog
-    _quota: Quota
+    _quota: ProjectQuota
     _pool: ThreadPoolExecutor
     _blind: bool  #: no call is made, for lack of credentials
 

@@ -45,7 +45,7 @@ _SPELLINGS = sorted(
 
 
 class GoogleQuota:
-    """Implements `ports.Quota`, with the credentials of this process."""
+    """Implements `ports.ProjectQuota`, with the credentials of this process."""
 
     complete = False
 
