@@ -103,7 +103,12 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     from tpujob.domain.money.estimate_shapes import Surroundings
 
     emulator, farm = _ready(settings.ready_file("emulator")), _ready(settings.ready_file("farm"))
-    slices = CloudTpuSlices(settings.project, endpoint=emulator["tpu"], count=count("tpu"))
+    slices = CloudTpuSlices(
+        settings.project,
+        endpoint=emulator["tpu"],
+        rest_endpoint=emulator["tpu_rest"],
+        count=count("tpu"),
+    )
     providers = {CLOUD_TPU: _cloud_tpu(slices)}
     return Adapters(
         open_store(settings),
