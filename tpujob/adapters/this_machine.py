@@ -15,6 +15,7 @@ from typing import Any
 from tpujob.doctor.machine import Laptop, Software
 from tpujob.doctor.quota import Held, Limit, QuotaKind, QuotaOverview, allowances, unit_of
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.pricing import find_pricing
 
 #: loopback addresses like those of emulated hosts; nothing listens there
 _HOST_ADDRESSES = ("127.3.1.1", "127.250.250.250")
@@ -78,9 +79,10 @@ def emulated_quotas(status: Mapping[str, Any]) -> QuotaOverview:
         for quota in status["faults"]["quotas"]
     ]
     held = [
-        Held(QuotaKind(tpu.generation, held_slice["pricing"]), held_slice["zone"], tpu.chips)
+        Held(QuotaKind(tpu.generation, terms.quota), held_slice["zone"], tpu.chips)
         for held_slice in status["slices"]
         for tpu in [accelerators.find(held_slice["type"])]
+        for terms in [find_pricing(held_slice["pricing"])]
     ]
     zones = [zone["zone"] for zone in status["zones"]]
     # a kind without a quota is limited by the stock alone

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tpujob.api import AllowanceView
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
+from tpujob.domain.hardware.pricing import PRICINGS, find_pricing
 from tpujob.errors import BadRequest, BadSpec
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class QuotaKind:
     """The hardware that one quota limits."""
 
     generation: str
-    pricing: str  #: `spot`, `on-demand` or `reserved`
+    pricing: str  #: of those that share the quota, `Pricing.quota`
     part: str = ""  #: ONE_HOST; empty: all other slices, or all slices
 
 
@@ -93,7 +94,8 @@ def chips(row: AllowanceView) -> int | None:
 def kind_of(type: str, pricing: str) -> QuotaKind:
     """Return the quota that a slice of the type counts against."""
     one_host = accelerators.has_one_host_quota(type)
-    return QuotaKind(accelerators.find(type).generation, pricing, ONE_HOST if one_host else "")
+    quota = find_pricing(pricing).quota
+    return QuotaKind(accelerators.find(type).generation, quota, ONE_HOST if one_host else "")
 
 
 def allowances(
@@ -115,8 +117,8 @@ def allowances(
     last = len(order)  # unknown generations
 
     def sort_key(kind: QuotaKind) -> tuple[int, str, bool, str]:
-        is_spot = kind.pricing == "spot"
-        return order.get(kind.generation, last), kind.part, not is_spot, kind.pricing
+        preemptible = find_pricing(kind.pricing).preemptible
+        return order.get(kind.generation, last), kind.part, not preemptible, kind.pricing
 
     unread = frozenset(closed)
     rows = [
@@ -189,7 +191,7 @@ def _limit_of_metric(
 
 #: a grant in an e-mail: `64 spot Cloud TPU v5e chips in zone europe-west4-b`; older e-mails count `v2-8 device(s)`
 _LINE = re.compile(
-    r"(?P<count>[\d,]+)\s+(?P<pricing>spot|preemptible|on-demand|reserved)\s+(?:Cloud\s+)?TPU\s+"
+    rf"(?P<count>[\d,]+)\s+(?P<pricing>preemptible|{'|'.join(PRICINGS)})\s+(?:Cloud\s+)?TPU\s+"
     r"(?P<type>v\d+[a-z]*(?:-\d+)?)\s+(?P<unit>chips?|devices?|device\(s\)|cores?)\s+in\s+(?:the\s+)?zone\s+"
     r"(?P<zone>[a-z]+-[a-z]+\d+-[a-z]+\d*[a-z]?)",
     re.IGNORECASE,

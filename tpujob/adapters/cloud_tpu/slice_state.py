@@ -21,7 +21,7 @@ class QueuedSeen:
     marks: Mapping[str, str] = field(default_factory=dict[str, str])  #: `request.MARKS`
     created_at: float = 0.0
     type: str = ""  #: of its nodes
-    pricing: str = ""  #: `spot`, `on-demand` or `reserved`
+    pricing: str = ""  #: a name in `PRICINGS`
     nodes: int = 1  #: how many it requests, all of one kind
 
     @property
