@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.estimates import compare_view
 from tests.support.stage import SPEC, Stage
-from tpujob.cli.render.listing import listing
+from tpujob.api import CompareOptions
 from tpujob.doctor.quota import QuotaKind, kind_of
 from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.offers import offers
@@ -22,19 +22,18 @@ from tpujob.errors import BadSpec
 FLEX = pricing.Pricing("flex-start", quota="spot", ends_by_itself=True)
 V4 = "us-central2-b"
 TPU = {"type": "v4-16", "zones": [V4], "pricing": "flex-start"}
-SITE = replace(
-    EVERYWHERE,
-    prices=LIST.over(
-        [
-            Price("tpu v4", "us-central2", "flex-start", Decimal("1.5"), "chip-hour", Source("a page", date(2026, 11, 1)))  # fmt: skip
-        ]
-    ),
+PRICE = Price(
+    *("tpu v4", "us-central2", "flex-start"),
+    Decimal("1.5"),
+    "chip-hour",
+    Source("a page", date(2026, 11, 1)),
 )
+SITE = replace(EVERYWHERE, prices=LIST.over([PRICE]))
 
 
 @pytest.fixture(autouse=True)
 def _another_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(pricing._BY_NAME, FLEX.name, FLEX)
+    monkeypatch.setitem(pricing.PRICINGS, FLEX.name, FLEX)
 
 
 def test_a_row_makes_a_pricing_known(stage: Stage) -> None:
@@ -42,8 +41,8 @@ def test_a_row_makes_a_pricing_known(stage: Stage) -> None:
     view = stage.running(job_id) and stage.api.get(job_id)
     assert view["pricing"] == "flex-start"
     assert stage.job(job_id).slices[0].pricing == "flex-start"
-    assert "preempted" not in view["next"]["text"]
-    [row] = stage.api.list()["jobs"]
+    assert "preempted" not in view.get("next", {"text": "preempted"})["text"]
+    [row] = stage.api.list()["rows"]
     assert row["pricing"] == "flex-start"
     stage.cloud.machines.clear()
     job = stage.until(job_id, lambda job: job.attempts[0].cause is not None)
@@ -59,20 +58,27 @@ def test_it_draws_from_the_quota_of_its_row(stage: Stage) -> None:
         for name in ("flex-start", "spot")
     )
     assert circuits.names(flex)[1:] == circuits.names(spot)[1:], "one quota"
-    assert circuits.names(flex)[0] != circuits.names(spot)[0], "a stockout of one is none of the other"
+    assert circuits.names(flex)[0] != circuits.names(spot)[0], (
+        "a stockout of one is none of the other"
+    )
     stage.cloud.hosts, stage.cloud.quotas = 1, {V4: 8}
-    first = stage.running(stage.create(tpu={**TPU, "type": "v4-8"}))
+    stage.running(stage.create(tpu={**TPU, "type": "v4-8"}))
     second = stage.create(tpu={**TPU, "type": "v4-8"}, hand_on=False)
     stage.until(second, lambda job: bool(job.failed_requests) and job.state is State.QUEUED)
-    [entry] = [e for e in stage.api.queue()["entries"] if e["job"] == second]
-    assert entry["pricing"] == "flex-start"
-    assert f"{V4}/v4/spot" in stage.api.get(second)["why"], first
+    [row] = stage.api.queue()["rows"]
+    assert (row["id"], row["pricing"]) == (second, "flex-start")
 
 
-def test_an_estimate_has_its_price_and_the_lives_of_slices_that_are_not_preempted() -> None:
-    hours = {"hours": 100.0}
-    both = [
-        compare_view({**SPEC, "tpu": {**TPU, "pricing": name}}, hours, site=SITE)["ways"][0]
-        for name in ("flex-start", "spot")
-    ]
-    assert [way["usd_per_hour"] for way in both] == [12.0, 7.372]
+def price_and_life(pricing: str) -> tuple[float | None, float]:
+    """Return the dollars an hour, and the seconds after which half of the first slices are lost."""
+    spec = {**SPEC, "tpu": {**TPU, "pricing": pricing}}
+    query: CompareOptions = {"amount": 3600.0, "throughput": {"v4-16": 1.0}}
+    way = compare_view(spec, query=query, site=SITE)["ways"][0]
+    assert way["forecast"]
+    return way["usd_per_hour"], way["forecast"]["half_seconds"]["first_life"] or 0.0
+
+
+def test_an_estimate_has_its_price_and_counts_on_no_preemptions() -> None:
+    (flex_usd, flex_life), (spot_usd, spot_life) = map(price_and_life, ("flex-start", "spot"))
+    assert (flex_usd, spot_usd) == (12.0, 7.372)
+    assert flex_life > 10 * spot_life

@@ -6,7 +6,6 @@ Imports the standard library only, as the emulator reads the table, too.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +26,10 @@ _ROWS = (
     Pricing("on-demand", quota="on-demand", usual=True),
     Pricing("reserved", quota="reserved", waits_in_queue=False, priced_as="on-demand"),
 )
-_BY_NAME = {row.name: row for row in _ROWS}
-PRICINGS: Mapping[str, Pricing] = MappingProxyType(_BY_NAME)
+PRICINGS: Mapping[str, Pricing] = {row.name: row for row in _ROWS}
 
 
 def find_pricing(name: str) -> Pricing:
     """Return the terms of that name. Terms that this version lacks, as in the records of a later one, count as neither
     preemptible nor held, with a quota of their own and no price."""
-    return _BY_NAME.get(name) or Pricing(name, quota=name)
+    return PRICINGS.get(name) or Pricing(name, quota=name)
