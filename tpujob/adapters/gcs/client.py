@@ -109,13 +109,15 @@ class StorageClient:
         session = AuthorizedSession(credentials)
         session.auth = lambda request: request  # else a token gives way to a password in ~/.netrc
         session.mount(self._url, HTTPAdapter(pool_maxsize=_IDLE))
-        session.hooks["response"].append(self._note_time)
+        session.hooks["response"].append(self._answered)
         options = {"api_endpoint": self._url}
         return storage.Client(self.project or None, credentials, session, client_options=options)
 
-    def _note_time(self, response: requests.Response, **_: object) -> None:
+    def _answered(self, response: requests.Response, **_: object) -> None:
         sent = time.monotonic() - response.elapsed.total_seconds()
         self.server_clock.note(response.headers.get("Date", ""), sent)
+        # of an upload, Google's client would hold this piece while it reads the next one
+        response.request.body = None
 
     def google_bucket(self, name: str) -> Any:
         """Return Google's object of a bucket. Raises Refused for an invalid name."""

@@ -51,15 +51,11 @@ class JsonObjects(StorageClient):
             yield [_facts(item) for item in page]
 
     def look(self, bucket: str, name: str) -> ObjectFacts | None:
-        def once(timeout: float) -> ObjectFacts:
-            blob = self.blob(bucket, name)
-            blob.reload(timeout=timeout, retry=None)
-            return _facts(resource_of(blob))
+        def once(timeout: float) -> ObjectFacts | None:
+            blob = self.google_bucket(bucket).get_blob(name, timeout=timeout, retry=None)
+            return _facts(resource_of(blob)) if blob else None
 
-        try:
-            return self.retry(f"look at {name}", self._deadline(), once)
-        except NotFound:
-            return None
+        return self.retry(f"look at {name}", self._deadline(), once)
 
     def write(self, new: NewObject, chunks: Iterator[bytes]) -> ObjectFacts:
         from google.cloud.storage.retry import DEFAULT_RETRY
