@@ -107,7 +107,10 @@ class StorageClient:
         if not self._emulated:
             credentials = google.auth.default(scopes=[_SCOPE])[0]
         session = AuthorizedSession(credentials)
-        session.auth = lambda request: request  # else a token gives way to a password in ~/.netrc
+        # read once, as requests reads them for each request; with ~/.netrc, whose passwords replace tokens
+        environment = session.merge_environment_settings(self._url, {}, None, None, None)
+        session.proxies, session.verify = environment["proxies"], environment["verify"]
+        session.trust_env = False
         session.mount(self._url, HTTPAdapter(pool_maxsize=_IDLE))
         session.hooks["response"].append(self._answered)
         options = {"api_endpoint": self._url}
