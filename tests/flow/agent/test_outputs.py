@@ -325,30 +325,30 @@ BAD: dict[str, tuple[str, Callable[[Path, pytest.MonkeyPatch], object]]] = {
     "unreadable": ("cannot be read: Permission denied: 1 ('out/secret')", unreadable),
     "closed folder": ("cannot be read: Permission denied: 1 ('out/closed')", closed_folder),
     "odd byte": (
-        "names that are not UTF-8: 1 ('out/\\udcff.log')",
+        "the name is not UTF-8: 1 ('out/\\udcff.log')",
         lambda out, _: Path(os.fsdecode(os.fsencode(out) + b"/\xff.log")).write_text("x"),
     ),
     "odd folder": (
-        "names that are not UTF-8: 1 ('out/\\udcff/x')",
+        "the name is not UTF-8: 1 ('out/\\udcff/x')",
         lambda out, _: (
             (odd := Path(os.fsdecode(os.fsencode(out) + b"/\xff"))).mkdir(),
             (odd / "x").write_text("x"),
         ),
     ),
     "link to an odd byte": (
-        "names that are not UTF-8: 1 ('out/link')",
+        "the name is not UTF-8: 1 ('out/link')",
         lambda out, _: (out / "link").symlink_to(os.fsdecode(b"\xff")),
     ),
     "line feed": (
-        "names with a line break: 1 ('out/a\\nb')",
+        "the name has a line break: 1 ('out/a\\nb')",
         lambda out, _: (out / "a\nb").write_text("x"),
     ),
-    "long path": (f"names that are too long for the bucket: 1 ('out/{'d' * 56}...", deep),
+    "long path": (f"the name has more than 1024 bytes: 1 ('out/{'d' * 56}...", deep),
     "pipe": (
-        "neither files nor folders nor links: 1 ('out/pipe')",
+        "not an ordinary file: 1 ('out/pipe')",
         lambda out, _: os.mkfifo(out / "pipe"),
     ),
-    "socket": ("neither files nor folders nor links: 1 ('out/sock')", socket_file),
+    "socket": ("not an ordinary file: 1 ('out/sock')", socket_file),
 }
 
 

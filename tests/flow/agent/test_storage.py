@@ -13,7 +13,7 @@ import pytest
 from tests.support.agent_host import MetadataServer
 from tests.support.local_server import LocalServer
 from tpujob.agent import storage as module
-from tpujob.agent.metadata import DIRECT, MetadataClient
+from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.storage import Storage, StorageError, retry
 
 TOKEN = "service-accounts/default/token"
@@ -62,7 +62,7 @@ def storage(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> Storage:
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     made = Storage(MetadataClient())
     monkeypatch.setattr(made, "_base", guarded.url)
-    monkeypatch.setattr(made, "_opener", DIRECT)
+    monkeypatch.setattr(made, "_direct", True)
     return made
 
 
