@@ -222,8 +222,8 @@ def _whole(text: Optional[str]) -> Optional[int]:
     digits = (text or "").replace(",", "").replace("_", "").lower()
     try:
         value = float(digits[:-1]) * 1000 if digits.endswith("k") else float(digits)
-        return int(round(value)) if value == round(value) or digits.endswith("k") else None
-    except ValueError:
+        return round(value) if value == round(value) or digits.endswith("k") else None
+    except (ValueError, OverflowError):
         return None
 
 

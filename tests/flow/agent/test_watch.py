@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.agent_host import Host
 from tests.support.paths import ROOT
-from tpujob.agent.patterns import PatternWatch
+from tpujob.agent.patterns import Match, PatternWatch
 from tpujob.contract import REPLAY
 from tpujob.domain.host import reports
 from tpujob.domain.model import Verdict
@@ -204,7 +204,7 @@ def test_a_flood_of_output_is_searched_from_its_newest_part() -> None:
     for start in range(0, 400_000, 1000):
         watch.add_lines([b"%d" % i for i in range(start, start + 1000)])
     watch.search()
-    assert watch.take_steps() == {"progress": 399_999}
+    assert watch.take_matches()[-1] == Match("progress", 399_999, None, {})
     assert watch.first_step is not None
     assert watch.first_step > 0, "it is the first of those that were searched"
     assert 10_000 < watch.signs < 100_000, "what waits is bounded"
@@ -235,4 +235,4 @@ def test_a_slow_line_does_not_hide_the_others() -> None:
     watch, notes = watching(progress=r"(a+)+b|step (?P<step>\d+)")
     watch.add_lines([b"step 1", b"a" * 60, b"step 2"])
     watch.search()
-    assert (watch.first_step, watch.take_steps(), notes) == (1, {"progress": 2}, [])
+    assert (watch.first_step, watch.take_matches()[-1].step, notes) == (1, 2, [])

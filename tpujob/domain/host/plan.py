@@ -1,6 +1,7 @@
 """Writes the plan of each host of an attempt. `tpujob/protocol/plan.py` describes the fields."""
 
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +13,8 @@ from tpujob.domain.host import data
 from tpujob.domain.host.environment import environment_order, mount_order
 from tpujob.domain.model import Attempt, Endpoint, Job, Json, Slice
 from tpujob.domain.spec import JobSpec
-from tpujob.protocol import Plan, PreflightOrder, paths
+from tpujob.domain.spec.watch import OFF, TRAINERS, Trainer
+from tpujob.protocol import Plan, PreflightOrder, WatchPatterns, paths
 
 #: port on which the program of host 0 waits for the other hosts
 COORDINATOR_PORT = 8476

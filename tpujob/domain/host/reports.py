@@ -8,7 +8,15 @@ from functools import lru_cache
 from typing import Protocol, cast, get_args
 
 from tpujob.contract import Blame
-from tpujob.domain.model import Cause, FoundProgress, Job, NonfiniteLoss, Progress, Unreached, Verdict
+from tpujob.domain.model import (
+    Cause,
+    FoundProgress,
+    Job,
+    NonfiniteLoss,
+    Progress,
+    Unreached,
+    Verdict,
+)
 from tpujob.domain.observations import HostOutputs, HostReport, Maintenance, OutputLine
 from tpujob.domain.text import clean, one_line, seconds
 from tpujob.protocol import (

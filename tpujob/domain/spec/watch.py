@@ -30,7 +30,8 @@ TRAINERS: Mapping[str, Trainer] = {
             r"(?:, TFLOP/s/device: (?P<tflops>[\d.]+))?(?:, Tokens/s/device: (?P<tokens_per_s>[\d.]+))?"
             rf".*?\bloss: (?P<loss>{_NUMBER})",
         ),
-        checkpoint=r"(?i)saved a checkpoint at step (?P<step>\d+)",
+        checkpoint=r"(?:Saved a checkpoint at step |Finished saving checkpoint \(finalized tmp dir\) to `\S*/)"
+        r"(?P<step>\d+)(?:\.|`\.?)\s*$",
         resume=r"restoring from this run's directory (?:latest )?step (?P<step>\d+)",
     ),
     "levanter": Trainer(
@@ -49,8 +50,7 @@ TRAINERS: Mapping[str, Trainer] = {
             rf"(?:, 'learning_rate': '?(?P<learning_rate>{_NUMBER})'?)?.*?, 'epoch': '?(?P<epoch>[\d.]+)",
             r"^\s*\d+%\|[^|]*\| *\d+/\d+ \[",
         ),
-        checkpoint=r"Saving model checkpoint to \S*checkpoint-(?P<step>\d+)",
-        resume=r"Continuing training from global step (?P<step>\d+)",
+        resume=r"Resuming training from checkpoint with epoch \d+ and global step (?P<step>\d+)",
     ),
     "keras": Trainer(
         progress=(
@@ -114,7 +114,7 @@ class WatchSpec(kinds.SpecPart):
 
     trainer: _Trainer = Field(
         None,
-        description="Known trainer, whose patterns are used; off: nothing is searched for. `watch: hf` is short for it.",
+        description="Known trainer, whose patterns are used; off: no search. `watch: hf` is short for it.",
     )
     nonfinite: kinds.Pattern = Field(
         None,
