@@ -44,7 +44,7 @@ class Supervision:
         #: why the program must be killed: its numbers are not finite
         self.verdict: Optional[VerdictDocument] = None
         self._idle = IdleClock(self._watch, progress, lambda: self._pids())
-        self._found_names: List[str] = []  #: in the last note
+        self._found_names: Set[str] = set()  #: that a note has named
         self._collected = False
         self.has_stalled = False  #: at any time
         self.stacks: List[str] = []  #: the stacks of the present stall
@@ -81,8 +81,8 @@ class Supervision:
         """Report what was found in common forms, unless the program or its patterns report steps. Note it once."""
         if self._watch.found and self._progress.read_found(self._watch.found.document()):
             names = self._progress.found_names
-            if names != self._found_names:
-                self._found_names = names
+            if not self._found_names.issuperset(names):
+                self._found_names.update(names)
                 text = "found in the output: %s; it is only shown (`watch: off` ends the search)"
                 self._log.note(text % ", ".join(names))
 

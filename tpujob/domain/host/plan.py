@@ -1,7 +1,6 @@
 """Writes the plan of each host of an attempt. `tpujob/protocol/plan.py` describes the fields."""
 
 import math
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +12,7 @@ from tpujob.domain.host import data
 from tpujob.domain.host.environment import environment_order, mount_order
 from tpujob.domain.model import Attempt, Endpoint, Job, Json, Slice
 from tpujob.domain.spec import JobSpec
-from tpujob.domain.spec.watch import OFF, TRAINERS, Trainer
+from tpujob.domain.spec.watch import OFF, TRAINERS, Trainer, names_step
 from tpujob.protocol import Plan, PreflightOrder, WatchPatterns, paths
 
 #: port on which the program of host 0 waits for the other hosts
@@ -94,7 +93,7 @@ def watch_patterns(spec: JobSpec) -> WatchPatterns:
     names a step, and a bundled program needs none."""
     own, trainer = spec.watch, TRAINERS.get(spec.watch.trainer or OFF, Trainer(()))
     progress = [*(own.progress or trainer.progress)]
-    steps_are_named = any("step" in re.compile(pattern).groupindex for pattern in progress)
+    steps_are_named = any(map(names_step, progress))
     off = own.trainer == OFF or spec.run.workload is not None
     return {
         "nonfinite": own.nonfinite or trainer.nonfinite,

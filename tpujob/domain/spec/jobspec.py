@@ -296,7 +296,10 @@ class JobSpec(kinds.SpecPart):
         None, description="Shell command that runs on each host before the program."
     )
     recovery: Recovery = Recovery()  # pyright: ignore[reportCallIssue]
-    watch: Watch = WatchSpec()  # pyright: ignore[reportCallIssue]
+    watch: Watch = Field(
+        WatchSpec(),  # pyright: ignore[reportCallIssue]
+        description="A known trainer, such as hf, or patterns for the output of a program that writes no events.",
+    )
     preflight: bool = Field(True, description="Check hosts and devices before the program starts.")
     hold: kinds.Hold = Field(
         900,

@@ -1,9 +1,10 @@
 """What the output of a program tells of its progress: patterns of the user, or those of a known trainer."""
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tpujob.domain.spec import fields as kinds
 
@@ -102,6 +103,11 @@ _Trainer = Annotated[
 ]
 
 
+def names_step(pattern: str) -> bool:
+    """Return whether a pattern has the group `step`."""
+    return "step" in re.compile(pattern).groupindex
+
+
 def _of_word(value: Any) -> Any:
     """Return the mapping that a word stands for. YAML reads `off` as false."""
     if value is False:
@@ -119,7 +125,7 @@ class WatchSpec(kinds.SpecPart):
     nonfinite: kinds.Pattern = Field(
         None,
         description="Regular expression of a line with NaN or Inf, such as "
-        "'(?i)step\\S?[=:\\s]+(?P<step>\\d+).*loss\\S?[=:\\s]+-?(nan|inf(inity)?)\\b'; the group step is optional.",
+        "'(?i)(step\\S?[=:\\s]+(?P<step>\\d+).*)?\\bloss\\S?[=:\\s]+(tensor\\()?-?(nan|inf(inity)?)\\b'; the group step is optional.",
     )
     progress: kinds.Patterns = Field(
         (),
@@ -137,6 +143,17 @@ class WatchSpec(kinds.SpecPart):
         description="Regular expression of a line that reports where the program resumes, "
         "such as 'resumed from step (?P<step>\\d+)'.",
     )
+
+    @model_validator(mode="after")
+    def _a_checkpoint_has_a_step(self) -> Self:
+        if self.checkpoint and not names_step(self.checkpoint):
+            known = TRAINERS.get(self.trainer or OFF, Trainer(()))
+            if not any(map(names_step, self.progress or known.progress)):
+                raise ValueError(
+                    "checkpoint has no group that names the step, and progress has none: write "
+                    r"'(?P<step>\d+)' where it stands"
+                )
+        return self
 
 
 _OBJECT = WatchSpec.model_json_schema()
