@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from tests.support.simulation.monitor import CANARY
 from tests.support.world import Killed
 from tpujob.domain.access import BACKEND, Principal, Role
-from tpujob.errors import IllegalInState, NotFound, TpujobError
+from tpujob.errors import BadSpec, IllegalInState, NotFound, TpujobError
 from tpujob.service.jobs import Jobs
 
 if TYPE_CHECKING:
     from tests.support.simulation.backend import Backend
     from tests.support.simulation.play import Play
 
-#: errors that every backend would give
-ASKED_IN_VAIN = (NotFound, IllegalInState)
+#: errors that every backend would give; BadSpec: a budget that pays for no slice
+ASKED_IN_VAIN = (NotFound, IllegalInState, BadSpec)
 
 
 def spec(number: int, random: Random) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class User:
         self.vary(document)
         key = f"key-{self.number}"
         view = self.insist(lambda api: api.create(document, idempotency_key=key))
-        self.job_id = view["id"] if view else "refused"  # as a shared budget is used up
+        self.job_id = view["id"] if view else "refused"  # a budget pays for no slice
         if view is None or self.random.random() < 0.3:
             return
         for _ in range(self.random.randint(0, 5)):
