@@ -102,12 +102,14 @@ class User:
             self._meddle()
 
     def vary(self, document: dict[str, Any]) -> None:
-        """Give some jobs a budget, and some several TPU slices."""
+        """Give some jobs a budget, some several TPU slices, and some a runtime version."""
         random, profile = self.play.sim.random(f"{document['name']}: more"), self.play.profile
         if random.random() < profile["budgets"]:
             document["budget"] = {"usd": round(math.exp(random.uniform(-0.2, 4.6)), 2)}
         if random.random() < profile["multislice"]:
             document["tpu"] = document["tpu"] | {"slices": 2}
+        if random.random() < profile["runtimes"] and isinstance(document["tpu"]["type"], str):
+            document["tpu"] = document["tpu"] | {"runtime_version": "tpu-ubuntu2204-base"}
 
     def _meddle(self) -> None:
         word = self.random.choices([*self.meddles], [*self.meddles.values()])[0]
