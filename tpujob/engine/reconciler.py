@@ -215,7 +215,7 @@ class Reconciler:
 
     def _hand_on(self, job: Job, action: HandOn, result: Result, lease: Lease) -> bool:
         """Write into both records that the other job has the slice now, if its hosts are free and it can use it. Else
-        the slice is deleted, when it cannot be handed on soon."""
+        another job gets it, or the slice is deleted, when it cannot be handed on soon."""
         self.counters.actions.labels("HandOn", _RESULTS[type(result)]).inc()
         live = self.live[job.id]
         if not isinstance(result, Done):
@@ -228,9 +228,9 @@ class Reconciler:
         try:
             heir = self.store.get(action.to)
             seen, now = self.observer.look(heir), self.clock.now()
-            got = receive(heir, job.slice, job.id, seen, now) if job.slice else None
-            live.can_hand_over = got is not None
+            got = receive(heir, job, seen, now)
             if got is None:
+                self.queue.pass_over(heir.id, action.name)
                 return False
             gave = handed_on(job, heir.id, now)
             receives = self._prepare(heir, got, heirs)  # first: it may be refused
