@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import os
-import urllib.error
-import urllib.request
 from typing import Optional
 
 from tpujob.agent.base import parse_json
+from tpujob.agent.http_client import HttpError, pieces, send
 from tpujob.protocol import MAINTENANCE, PREEMPTED, MaintenanceDocument
-
-#: opens URLs of the metadata server and of emulators without a proxy
-DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class MetadataClient:
@@ -25,15 +20,11 @@ class MetadataClient:
     def get(self, path: str) -> Optional[str]:
         """Return the value; empty: there is none. None: no answer."""
         headers = {"Metadata-Flavor": "Google"}
-        request = urllib.request.Request(self._base + path, headers=headers)  # noqa: S310, ours
         try:
-            with DIRECT.open(request, timeout=2) as response:
-                return response.read(65536).decode("utf-8", "replace").strip()
-        except urllib.error.HTTPError as error:
-            error.close()
-            return "" if error.code == 404 else None
-        except (OSError, ValueError, http.client.HTTPException):
-            return None
+            with send(self._base + path, headers=headers, timeout=2, direct=True) as response:
+                return b"".join(pieces(response)).decode("utf-8", "replace").strip()
+        except HttpError as error:
+            return "" if error.status == 404 else None
 
     def notice(self) -> Optional[str]:
         """Return one of NOTICES, or None if there is no answer."""

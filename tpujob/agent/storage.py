@@ -5,20 +5,17 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-import http.client
 import json
 import os
 import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from email.utils import parsedate_to_datetime
 from typing import Any, Callable, Collection, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
-from tpujob.agent.metadata import DIRECT, MetadataClient
+from tpujob.agent.http_client import PIECE, HttpError, pieces, send
+from tpujob.agent.metadata import MetadataClient
 
-PIECE = 1024 * 1024  #: bytes of one read
 #: bytes of one request of an upload; a multiple of 256 KiB, as resumable uploads require
 UPLOAD_PIECE = 32 * 1024 * 1024
 RETRY_TIMEOUT = 60.0  #: seconds for which `retry` tries by default
@@ -71,17 +68,18 @@ def retry(
     call: Callable[[], Any],
     patience: float = RETRY_TIMEOUT,
     wait: Callable[[float], object] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Any:
     """Call `call` until it succeeds, and return its result. Raises its StorageError if that is permanent, after
     `patience` seconds, or if `wait` returns true. One try uses up at most a quarter of `patience`, or TIMEOUT, so a
     transfer that fails after minutes is retried. With infinite patience permanent errors are retried, too."""
     left, delay, longest_try = patience, 0.5, max(TIMEOUT, patience / 4)
     while True:
-        began = time.monotonic()
+        began = clock()
         try:
             return call()
         except StorageError as error:
-            left -= min(time.monotonic() - began, longest_try) + delay
+            left -= min(clock() - began, longest_try) + delay
             is_final = patience < float("inf") and error.is_permanent
             if is_final or left < 0 or wait(delay):
                 raise
@@ -135,7 +133,7 @@ class Storage:
         if emulated and "://" not in emulated:
             emulated = "http://" + emulated
         self._base = emulated or "https://storage.googleapis.com"
-        self._opener = DIRECT if emulated else urllib.request.build_opener()
+        self._direct = bool(emulated)
         self._metadata = None if emulated else metadata
         self._token, self._token_until = "", 0.0
         self._refused = ""  #: the newest token that the storage refused
@@ -219,8 +217,8 @@ class Storage:
             target = "/storage/v1/b/%s/o?%s" % (bucket, urllib.parse.urlencode(query))
             try:
                 with self._open("GET", target) as response:
-                    page: Dict[str, Any] = json.loads(response.read())
-            except (OSError, ValueError, http.client.HTTPException) as error:
+                    page: Dict[str, Any] = json.loads(b"".join(pieces(response)))
+            except (HttpError, ValueError) as error:
                 raise StorageError("listing %s: %s" % (prefix, error)) from error
             for item in page.get("items", []):
                 name, metadata = str(item["name"])[len(start) :], item.get("metadata", {})
@@ -254,14 +252,17 @@ class Storage:
         if span:
             headers["Range"] = "bytes=%d-%d" % (span[0], span[1] - 1)
         with self._open("GET", target, headers=headers) as response:
-            for piece in _pieces(response, path):
-                consume(piece)
+            try:
+                for piece in pieces(response):
+                    consume(piece)
+            except HttpError as error:
+                raise StorageError("reading %s: %s" % (path, error)) from error
 
     def _open(
         self,
         method: str,
         target: str,
-        body: Any = None,
+        body: Optional[bytes] = None,
         content_type: str = "",
         headers: Optional[Dict[str, str]] = None,
     ) -> Any:
@@ -273,22 +274,18 @@ class Storage:
         if token:
             headers["Authorization"] = "Bearer " + token
         url = target if target.startswith("http") else self._base + target
-        request = urllib.request.Request(url, body, headers, method=method)  # noqa: S310, http(s)
         try:
-            response = self._opener.open(request, timeout=TIMEOUT)
-            with contextlib.suppress(TypeError, ValueError, IndexError):
-                now = parsedate_to_datetime(response.headers.get("Date") or "").timestamp()
-                self.skew = time.time() - now
-                self._monotonic_skew = time.monotonic() - now
-            return response
-        except urllib.error.HTTPError as error:
-            text = ""
-            with contextlib.suppress(OSError, http.client.HTTPException), error:
-                text = error.read(300).decode("utf-8", "replace")
-            status = 0 if error.code == 401 and self._drop_token(token) else error.code
-            raise StorageError("HTTP %d: %s" % (error.code, text), status) from error
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            raise StorageError("no answer from the storage: %s" % error) from error
+            response = send(url, method, body, headers, timeout=TIMEOUT, direct=self._direct)
+        except HttpError as error:
+            if not error.status:
+                raise StorageError("no answer from the storage: %s" % error) from error
+            status = 0 if error.status == 401 and self._drop_token(token) else error.status
+            raise StorageError("%s: %s" % (error, error.text), status) from error
+        with contextlib.suppress(TypeError, ValueError, IndexError):
+            now = parsedate_to_datetime(response.headers.get("Date") or "").timestamp()
+            self.skew = time.time() - now
+            self._monotonic_skew = time.monotonic() - now
+        return response
 
     def time(self) -> Optional[float]:
         """Return the time of the storage's clock, exact to a second; None before the storage's first answer."""
@@ -325,16 +322,6 @@ class Storage:
             self._refused = token
             self._token, self._token_until = "", 0.0
             return may_succeed
-
-
-def _pieces(response: http.client.HTTPResponse, path: str) -> Iterator[bytes]:
-    """Yield the content of an answer. Raises StorageError. Errors of the consumer are not raised in here."""
-    try:
-        yield from iter(lambda: response.read(PIECE), b"")
-    except (OSError, http.client.HTTPException) as error:
-        raise StorageError("reading %s: %s" % (path, error)) from error
-    if response.length:  # the bytes that did not arrive
-        raise StorageError("reading %s: the answer was cut off" % path)
 
 
 def _bucket_and_name(path: str) -> Tuple[str, str]:

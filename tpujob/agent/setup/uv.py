@@ -7,13 +7,12 @@ import os
 import platform
 import shutil
 import tarfile
-import urllib.request
-from http.client import HTTPException
 from typing import Dict
 
 from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import Failure, remove_file
 from tpujob.agent.folders import TOOLS
+from tpujob.agent.http_client import HttpError, pieces, send
 from tpujob.agent.storage import StorageError
 from tpujob.protocol import Plan
 
@@ -58,9 +57,9 @@ def _install(attempt: HostAttempt) -> str:
     try:
         attempt.run_aside(lambda: _download(attempt, url, archive))
         _unpack(archive, digest or ARCHIVES[machine])
-    except (OSError, ValueError, HTTPException, StorageError, tarfile.TarError) as error:
+    except (OSError, ValueError, HttpError, StorageError, tarfile.TarError) as error:
         attempt.log.note("environment: no uv from %s: %s" % (url, error))
-        return "its archive cannot be fetched (%s)" % getattr(error, "reason", error)
+        return "its archive cannot be fetched (%s)" % error
     finally:
         remove_file(archive)
     attempt.log.note("environment: uv is from %s" % url)
@@ -68,13 +67,13 @@ def _install(attempt: HostAttempt) -> str:
 
 
 def _download(attempt: HostAttempt, url: str, path: str) -> None:
-    """Download an archive. Raises OSError, ValueError, HTTPException, StorageError."""
+    """Download an archive. Raises OSError, HttpError, StorageError."""
     with open(path, "wb") as file:
         if url.startswith("gs://"):
             attempt.storage.read(url, file.write)
             return
-        with urllib.request.urlopen(url, timeout=ANSWER) as answer:  # noqa: S310, the site's own choice
-            shutil.copyfileobj(answer, file)
+        with send(url, timeout=ANSWER) as answer:
+            file.writelines(pieces(answer))
 
 
 def _unpack(archive: str, expected: str) -> None:
