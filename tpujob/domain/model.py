@@ -16,7 +16,6 @@ from tpujob.errors import Scope
 from tpujob.protocol.paths import owner_folder
 
 Json = Any  #: a value from `json.loads`
-Pricing = Literal["spot", "on-demand", "reserved"]
 
 SCHEMA_VERSION = 1  #: version of the records
 #: number of refused slices, the newest, that stay in the record beside the first of the wait; the events keep them all
@@ -116,7 +115,7 @@ class Slice:
     k: int  #: counts from 1
     type: str  #: accelerator type, such as `v4-16`
     zone: str
-    pricing: Pricing
+    pricing: str
     runtime_version: str
     usd_per_hour: float | None  #: None: unknown price
     requested_at: float
@@ -359,7 +358,7 @@ class Grant:
 
     generation: str  #: such as `v4`
     zone: str
-    pricing: Pricing
+    pricing: str
     chips: int
 
 

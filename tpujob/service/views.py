@@ -318,8 +318,6 @@ def leak_view(owned: Owned, *, now: float, prices: PriceList = LIST) -> LeakView
 
 
 def _list_price(owned: Owned, prices: PriceList) -> float | None:
-    if owned.pricing not in ("spot", "on-demand", "reserved"):
-        return None
     try:
         return prices.usd_per_hour(owned.type, owned.zone, owned.pricing, owned.tpu_slices)
     except BadSpec:  # no type of ours, or one that the tables do not know any more

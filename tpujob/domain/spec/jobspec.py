@@ -142,11 +142,7 @@ MAX_RECORD = 128 * 1024  #: characters of a whole spec in its JSON form, as a st
 
 _Workload = Annotated[
     str | None,
-    kinds.optional(
-        Checked(
-            kinds.one_of(WORKLOADS, "bundled workload"), {"type": "string", "enum": list(WORKLOADS)}
-        )
-    ),
+    kinds.optional(kinds.one_of(WORKLOADS, "bundled workload")),
 ]
 
 
