@@ -164,6 +164,16 @@ class NonfiniteLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundProgress:
+    """Progress that was found in the output of a program that reports none. It is shown and decides nothing."""
+
+    step: int | None = None
+    steps: int | None = None
+    loss: float | None = None
+    nonfinite: str = ""  #: one of NONFINITE_LOSSES, if the newest loss is not finite
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The progress of a program, from its hosts' reports. Unknown fields are None."""
 
@@ -180,6 +190,7 @@ class Progress:
     first_step: int | None = None  #: first step of this attempt
     #: None: not finite
     metrics: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
+    found: FoundProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)
