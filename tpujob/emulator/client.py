@@ -3,15 +3,16 @@ by which other programs find it. Standard library only, for the command line's s
 
 from __future__ import annotations
 
-import http.client
+import contextlib
 import json
 import os
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tpujob.errors import BackendGone, BadRequest, IllegalInState, NotFound, TpujobError
+from tpujob.lib.http import HttpRequest
+from tpujob.lib.plain_http import PlainHttp, UnixConnection
 
 _TIMEOUT_S = 10.0
 _START_IT = "Start it with `tpujob up`."
@@ -47,7 +48,7 @@ class EmulatorClient:
         try:
             status, raw = call_control(self._socket, verb, path, body, timeout=_TIMEOUT_S)
             answer: dict[str, Any] = json.loads(raw)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise BackendGone("the emulator does not answer", hint=_START_IT) from error
         if status != 200:
             raise _ERRORS.get(status, TpujobError)(str(answer.get("error", "")))
@@ -76,26 +77,15 @@ def read_ready_file(path: Path) -> Path:
 def call_control(
     socket_path: Path, method: str, path: str, body: Any = None, *, timeout: float
 ) -> tuple[int, bytes]:
-    """Return the status and the body of the response. Raise OSError, http.client.HTTPException."""
-    connection = _SocketConnection(socket_path, timeout)
-    text = None if body is None else json.dumps(body)
-    try:
-        connection.request(method, path, text, {"Content-Type": "application/json"})
-        response = connection.getresponse()
+    """Return the status and the body of the response. Raise OSError."""
+    text = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    request = HttpRequest(method, f"http://localhost{path}", headers, text, timeout)
+    with (
+        contextlib.closing(PlainHttp(lambda _: UnixConnection(str(socket_path)))) as http,
+        contextlib.closing(http.send(request)) as response,
+    ):
         return response.status, response.read()
-    finally:
-        connection.close()
-
-
-class _SocketConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
 
 
 # Environment variables with which programs find the emulator in place of Google, on its hosts and in a shell ----------

@@ -7,7 +7,6 @@ one."""
 
 import argparse
 import asyncio
-import http.client
 import json
 import logging
 import os
@@ -59,7 +58,7 @@ class Answer(Protocol):
     def status(self) -> int: ...
     @property
     def headers(self) -> Message: ...
-    def read(self) -> bytes: ...
+    def read_some(self) -> bytes: ...
     def cut(self) -> None: ...
     def close(self) -> None: ...
 
@@ -94,7 +93,7 @@ class BackendProxy:
         watch = asyncio.create_task(_cut_when_gone(receive, answer))
         try:
             await self._pass_back(scope, answer, send)
-        except (OSError, http.client.HTTPException):
+        except OSError:
             pass  # it was cut off, and so is what the browser gets
         finally:
             watch.cancel()
@@ -116,7 +115,7 @@ class BackendProxy:
         raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": raw})
         loop = asyncio.get_running_loop()
-        while piece := await loop.run_in_executor(self._threads, answer.read):
+        while piece := await loop.run_in_executor(self._threads, answer.read_some):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 

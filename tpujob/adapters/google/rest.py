@@ -3,17 +3,21 @@
 For calls that no other adapter makes.
 """
 
-import functools
+import contextlib
+import json
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from email.message import Message
 from typing import Any, cast
-
-import urllib3
+from urllib.parse import urlencode
 
 from tpujob.adapters.calling import Missing, ServerClock, first_line
+from tpujob.adapters.pooled_http import PooledHttp
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Refused, TpujobError, Transient
+from tpujob.lib.http import Http, HttpRequest, HttpResponse
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 #: seconds for one call
@@ -32,7 +36,8 @@ class GoogleRest:
         credentials."""
         self._project = project
         self._endpoint = endpoint.rstrip("/")
-        self._session = _session(credentials, project)
+        http = PooledHttp(proxied=credentials is not None)
+        self._http: Http = SignedHttp(http, credentials, project) if credentials else http
         self._server_clock = ServerClock()
 
     @property
@@ -65,7 +70,7 @@ class GoogleRest:
         raise Transient(f"{host}: a list of more than {MAX_PAGES} pages")
 
     def close(self) -> None:
-        self._session.close()
+        self._http.close()
 
     def call(
         self,
@@ -79,22 +84,27 @@ class GoogleRest:
     ) -> dict[str, Any]:
         """Return the answer to one request. Raises Missing, Refused or Transient. `takes`: see `pages`."""
         from google.auth.exceptions import GoogleAuthError
-        from requests.exceptions import RequestException
 
         url = f"{self._endpoint or 'https:/'}/{host}/{path}"
+        url += f"?{urlencode(params, doseq=True)}" if params else ""
+        headers = {"Content-Type": "application/json"}
+        content = None if body is None else json.dumps(body).encode()
         try:
             sent = time.monotonic()
-            answer = self._session.request(
-                verb, url, params=params, json=body, timeout=CALL_TIMEOUT
-            )
-            self._server_clock.note(answer.headers.get("Date", ""), sent)
-            document: Any = answer.json() if answer.content else {}
+            request = HttpRequest(verb, url, headers if content else {}, content, CALL_TIMEOUT)
+            with contextlib.closing(self._http.send(request)) as response:
+                self._server_clock.note(response.headers.get("Date", ""), sent)
+                document: Any = json.loads(response.read() or b"{}")
         except GoogleAuthError as error:
             raise Transient(f"no credentials that work: {first_line(error)}", hint=LOGIN) from error
-        except RequestException as error:  # also when the answer is not JSON
-            raise Transient(f"{host} {_describe_failure(error)}") from error
-        if answer.status_code != 200:
-            raise self._error(host, int(answer.status_code), document, takes)
+        except TimeoutError as error:
+            raise Transient(f"{host} did not answer within {CALL_TIMEOUT} s") from error
+        except OSError as error:
+            raise Transient(f"{host} cannot be reached from this machine") from error
+        except ValueError as error:
+            raise Transient(f"{host} sent an answer that is not JSON") from error
+        if response.status != 200:
+            raise self._error(host, response.status, document, takes)
         if not isinstance(document, dict):
             raise Transient(f"{host} sent an answer that is not a JSON object")
         return cast("dict[str, Any]", document)
@@ -162,35 +172,39 @@ def _reason(error: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
     return "", {}
 
 
-def _describe_failure(error: Exception) -> str:
-    from requests.exceptions import ConnectionError, JSONDecodeError, Timeout
+class SignedHttp:
+    """Implements `Http`: adds the token of Google's credentials; after a 401 a new one, once."""
 
-    if isinstance(error, Timeout):
-        return f"did not answer within {CALL_TIMEOUT} s"
-    if isinstance(error, JSONDecodeError):
-        return "sent an answer that is not JSON"
-    if isinstance(error, ConnectionError):
-        return "cannot be reached from this machine"
-    return f"could not be asked: {type(error).__name__}"
+    def __init__(self, http: Http, credentials: Any, project: str) -> None:
+        """`project`: the one whose quota a user's calls count for."""
+        from google.auth.transport.requests import Request
 
-
-def _session(credentials: Any, project: str) -> Any:
-    """Return a session that does not follow redirects, so that credentials go to the intended host only."""
-    import requests
-
-    session: Any = requests.Session()
-    if credentials is None:
-        session.trust_env = False  # no proxy, which could not reach loopback
-    else:
-        from google.auth.transport.requests import AuthorizedSession
-
-        # by default a user's calls count for gcloud's project, where these APIs are not enabled
+        # by default they count for gcloud's project, where these APIs are not enabled
         user = type(credentials).__module__ == "google.oauth2.credentials"
         if user and not credentials.quota_project_id:
             credentials = credentials.with_quota_project(project)
-        session = AuthorizedSession(credentials)
-    session.request = functools.partial(session.request, allow_redirects=False)
-    return session
+        self._http, self._credentials, self._refresh = http, credentials, Request()
+        self._lock = threading.Lock()
+
+    def send(self, request: HttpRequest) -> HttpResponse:
+        """Also raises GoogleAuthError."""
+        response = self._http.send(self._signed(request))
+        if response.status != 401:
+            return response
+        response.close()
+        return self._http.send(self._signed(request, renew=True))
+
+    def close(self) -> None:
+        self._http.close()
+        self._refresh.session.close()
+
+    def _signed(self, request: HttpRequest, *, renew: bool = False) -> HttpRequest:
+        headers = dict(request.headers)
+        with self._lock:
+            if renew:
+                self._credentials.refresh(self._refresh)
+            self._credentials.before_request(self._refresh, request.method, request.url, headers)
+        return request._replace(headers=headers)
 
 
 # Public keys of Google's tokens --------------------------------------------------------------------------------------
@@ -203,18 +217,16 @@ _KEYS_LIMIT = 1 << 18
 def key_fetcher(endpoint: str = "") -> Callable[[str], tuple[bytes, float]]:
     """Return a function that fetches the document at a URL: its bytes, and the seconds for which it may be cached (0:
     not stated). The function raises Transient, and never follows a redirect. `endpoint`: see GoogleRest."""
-    pool = urllib3.PoolManager(retries=False, timeout=_KEYS_TIMEOUT)
+    http = PooledHttp(proxied=not endpoint)
 
     def fetch(url: str) -> tuple[bytes, float]:
         address = f"{endpoint}/{url.removeprefix('https://')}" if endpoint else url
         try:
-            answer = pool.request("GET", address, redirect=False, preload_content=False)
-            try:
+            request = HttpRequest("GET", address, timeout=_KEYS_TIMEOUT)
+            with contextlib.closing(http.send(request)) as answer:
                 document = answer.read(_KEYS_LIMIT + 1)
-            finally:
-                answer.release_conn()
-        except urllib3.exceptions.HTTPError as error:
-            raise Transient(f"{url} cannot be fetched: {type(error).__name__}") from error
+        except OSError as error:
+            raise Transient(f"{url} cannot be fetched: {error}") from error
         if answer.status != 200 or len(document) > _KEYS_LIMIT:
             raise Transient(f"{url} answers HTTP {answer.status}, {len(document)} bytes")
         return document, _max_age(answer.headers)
@@ -222,7 +234,7 @@ def key_fetcher(endpoint: str = "") -> Callable[[str], tuple[bytes, float]]:
     return fetch
 
 
-def _max_age(headers: urllib3.HTTPHeaderDict) -> float:
+def _max_age(headers: Message) -> float:
     """Return the seconds of a document's maximum age, less its age in caches (RFC 9111, section 4.2)."""
     match = re.search(r"\bmax-age=(\d{1,9})", headers.get("cache-control", ""))
     age = headers.get("age", "0")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import time
 import zlib
@@ -260,7 +259,7 @@ class RemoteJobs:
         except TimeoutError:
             message = f"the backend at {self.url} did not answer in time"
             raise Transient(message, hint=self._with_log("try again")) from None
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             message = f"nothing answers at {self.url} ({str(error) or type(error).__name__})"
             raise BackendGone(message, hint=self._hint("start it: tpujob up")) from None
         if reply.status < 300:
