@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from urllib.parse import urljoin, urlsplit
 
 from tpujob.adapters.calling import repeated
-from tpujob.adapters.pooled_http import PooledHttp
+from tpujob.adapters.session_http import SessionHttp
 from tpujob.data.checksums import hash_of_web, identity_of, validator_of
 from tpujob.data.locations import WebFile, checked_url, without_query
 from tpujob.data.objects import LeftOut, MustRestart, NotCopied, ObjectContent, ObjectFacts
@@ -164,7 +164,7 @@ class Web:
     """Sends requests, and follows redirects. Thread-safe."""
 
     def __init__(self) -> None:
-        self._http: Http = PooledHttp()
+        self._http: Http = SessionHttp()
 
     def close(self) -> None:
         self._http.close()

@@ -3,7 +3,6 @@ by which other programs find it. Standard library only, for the command line's s
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tpujob.errors import BackendGone, BadRequest, IllegalInState, NotFound, TpujobError
-from tpujob.lib.http import HttpRequest
+from tpujob.lib.http import HttpRequest, fetch
 from tpujob.lib.plain_http import PlainHttp, UnixConnection
 
 _TIMEOUT_S = 10.0
@@ -81,11 +80,12 @@ def call_control(
     text = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/json"}
     request = HttpRequest(method, f"http://localhost{path}", headers, text, timeout)
-    with (
-        contextlib.closing(PlainHttp(lambda _: UnixConnection(str(socket_path)))) as http,
-        contextlib.closing(http.send(request)) as response,
-    ):
-        return response.status, response.read()
+    http = PlainHttp(lambda: UnixConnection(str(socket_path)))
+    try:
+        status, _, answer = fetch(http, request)
+        return status, answer
+    finally:
+        http.close()
 
 
 # Environment variables with which programs find the emulator in place of Google, on its hosts and in a shell ----------

@@ -1,46 +1,34 @@
 """Outgoing HTTP: a port of one method, for all requests that no vendor's library sends.
 
 Two adapters: `plain_http.py` is on the standard library, for Unix sockets, for addresses that the caller chose, and for
-commands, which urllib3 would slow down by 60 ms; `adapters/pooled_http.py` is on urllib3, and uses the proxy of the
-environment. Redirects, signatures, retries and the meaning of a status are for callers. The agent, which imports
+commands, whose start requests would more than double; `adapters/session_http.py` is on requests, and uses the proxy of
+the environment. Redirects, signatures, retries and the meaning of a status are for callers. The agent, which imports
 neither, has `agent/http_client.py`.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Mapping
 from email.message import Message
 from types import MappingProxyType
 from typing import IO, NamedTuple, Protocol
 
-NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-
 
 class HttpRequest(NamedTuple):
     method: str
     url: str
-    headers: Mapping[str, str] = NO_HEADERS
-    body: bytes | IO[bytes] | None = None
+    headers: Mapping[str, str] = MappingProxyType({})
+    body: bytes | IO[bytes] | None = None  #: of a file all, whatever its position
     timeout: float = 60.0  #: seconds without a byte after which the request fails
     once: bool = False  #: others may be sent again when an idle connection turns out to be closed
-
-    def sized(self) -> HttpRequest:
-        """Return the request with the length of a file, which is read from its beginning."""
-        if self.body is None or isinstance(self.body, bytes):
-            return self
-        length = str(self.body.seek(0, os.SEEK_END))
-        self.body.seek(0)
-        return self._replace(headers={**self.headers, "Content-Length": length})
 
 
 class HttpResponse(Protocol):
     """A response of any status, with its body still to be read. The caller closes it."""
 
-    @property
-    def status(self) -> int: ...
-    @property
-    def headers(self) -> Message: ...
+    status: int
+    headers: Message
 
     def read(self, size: int = -1) -> bytes:
         """Return the next `size` bytes, as they were sent, and fewer at the end only; by default all. Raises OSError,
@@ -59,5 +47,17 @@ class Http(Protocol):
         ...
 
     def close(self) -> None:
-        """Close all idle connections. A later request opens another."""
+        """Close the idle connections. A later request opens another."""
         ...
+
+
+class HttpReply(NamedTuple):
+    status: int
+    headers: Message
+    body: bytes
+
+
+def fetch(http: Http, request: HttpRequest, limit: int = -1) -> HttpReply:
+    """Send a request; return the reply with its body, or the first `limit` bytes of it. Raises as `Http` does."""
+    with contextlib.closing(http.send(request)) as response:
+        return HttpReply(response.status, response.headers, response.read(limit))

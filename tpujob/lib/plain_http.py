@@ -1,4 +1,4 @@
-"""Sends HTTP requests with the standard library: implements `Http`, without a proxy."""
+"""Sends HTTP requests with the standard library, without a proxy: implements `Http`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from urllib.parse import urlsplit
 from tpujob.lib.http import HttpRequest
 
 CHUNK = 65_536  #: bytes that one `read_some` returns, at most
-IDLE = 8  #: connections to a server that stay open for later requests
-
-_Origin = tuple[str, str]  #: scheme and host of a URL
-_Idle = dict[_Origin, list[http.client.HTTPConnection]]
+IDLE = 8  #: connections that stay open for later requests
 
 
 def connection_to(url: str) -> http.client.HTTPConnection:
@@ -44,34 +41,26 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class PlainHttp:
-    """Implements `Http`. A forked process opens its own connections."""
+    """Implements `Http` for one server. A forked process opens its own connections."""
 
-    def __init__(
-        self, connect: Callable[[str], http.client.HTTPConnection] = connection_to
-    ) -> None:
-        """`connect`: returns a connection for a URL; see `connection_to`."""
+    def __init__(self, connect: Callable[[], http.client.HTTPConnection]) -> None:
+        """`connect`: returns a new connection to the server, whatever the URL of a request; its errors pass."""
         self._connect = connect
-        self._idle: _Idle = {}
-        self._busy = set[PlainResponse]()
+        self._idle: list[http.client.HTTPConnection] = []
         self._pid = os.getpid()  #: of the process whose connections these are
         # not at exit, when a thread that still reads would report that nothing answers
         weakref.finalize(self, _close_all, self._idle).atexit = False
 
     def send(self, request: HttpRequest) -> PlainResponse:
-        """Also raises the errors of `connect`, and ValueError for a header that cannot be sent."""
-        if self._pid != os.getpid():  # forked: an answer here would be taken from the parent
+        if self._pid != os.getpid():  # forked: a response here would be taken from the parent
             self._pid = os.getpid()
-            self._busy.clear()
             self.close()
-        parts = urlsplit(request.url)
-        origin = parts.scheme, parts.netloc
-        target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
         while True:
-            idle = None if request.once else self._take_idle(origin)
+            idle = None
+            with contextlib.suppress(IndexError):
+                idle = None if request.once else self._idle.pop()
             try:
-                return self._exchange(
-                    origin, idle or self._connect(request.url), target, request.sized()
-                )
+                return self._exchange(idle or self._connect(), request)
             except ConnectionError:
                 if idle is None:
                     raise
@@ -79,49 +68,35 @@ class PlainHttp:
     def close(self) -> None:
         _close_all(self._idle)
 
-    def cut(self) -> None:
-        """Close every connection: threads that wait for the rest of a body see its end."""
-        self.close()
-        for response in self._busy.copy():
-            response.cut()
-
-    def _take_idle(self, origin: _Origin) -> http.client.HTTPConnection | None:
-        with contextlib.suppress(LookupError):
-            return self._idle[origin].pop()
-
     def _exchange(
-        self,
-        origin: _Origin,
-        connection: http.client.HTTPConnection,
-        target: str,
-        request: HttpRequest,
+        self, connection: http.client.HTTPConnection, request: HttpRequest
     ) -> PlainResponse:
         connection.timeout = request.timeout
         if connection.sock is not None:
             connection.sock.settimeout(request.timeout)
+        url, headers, body = urlsplit(request.url), dict(request.headers), request.body
+        target = f"{url.path or '/'}{f'?{url.query}' if url.query else ''}"
+        if body is not None and not isinstance(body, bytes):
+            headers["Content-Length"] = str(body.seek(0, os.SEEK_END))
+            body.seek(0)
         try:
             with _as_os_error():
                 try:
-                    connection.request(request.method, target, request.body, dict(request.headers))
+                    connection.request(request.method, target, body, headers)
                 except (BrokenPipeError, ConnectionResetError):
                     if connection.sock is None:
                         raise
                     # otherwise the server may have refused the body unread, and sent its reply
                 sock = connection.sock  # the connection drops it if this response is the last one
-                raw = connection.getresponse()
+                return PlainResponse(connection.getresponse(), connection, sock, self._release)
         except BaseException:
             connection.close()  # an unread reply would be taken for the next one
             raise
-        response = PlainResponse(connection, sock, raw, lambda it: self._release(origin, it))
-        self._busy.add(response)
-        return response
 
-    def _release(self, origin: _Origin, response: PlainResponse) -> None:
-        self._busy.discard(response)
-        connection, own = response.connection, self._pid == os.getpid()
-        idle = self._idle.setdefault(origin, [])
-        if connection.sock is not None and own and len(idle) < IDLE:
-            idle.append(connection)
+    def _release(self, connection: http.client.HTTPConnection) -> None:
+        own = self._pid == os.getpid()
+        if connection.sock is not None and own and len(self._idle) < IDLE:
+            self._idle.append(connection)
         else:
             connection.close()
 
@@ -131,24 +106,17 @@ class PlainResponse:
 
     def __init__(
         self,
+        raw: http.client.HTTPResponse,
         connection: http.client.HTTPConnection,
         sock: socket.socket | None,
-        raw: http.client.HTTPResponse,
-        release: Callable[[PlainResponse], None],
+        release: Callable[[http.client.HTTPConnection], None],
     ) -> None:
-        """`release`: called at the end, when the connection may be reused."""
-        self.connection = connection
-        self._sock, self._raw = sock, raw
+        """`release`: called at the end with the connection, which may be reused."""
+        self._raw, self._connection, self._sock, self._release = raw, connection, sock, release
         self._left = raw.length  #: bytes of the body to come; None: not announced
-        self._release: Callable[[PlainResponse], None] | None = release
-
-    @property
-    def status(self) -> int:
-        return self._raw.status
-
-    @property
-    def headers(self) -> Message:
-        return self._raw.headers
+        self._closed = False
+        self.status: int = raw.status
+        self.headers: Message = raw.headers
 
     def read(self, size: int = -1) -> bytes:
         with _as_os_error():
@@ -168,14 +136,14 @@ class PlainResponse:
                 self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        release, self._release = self._release, None
-        if release is None:
+        if self._closed:
             return
+        self._closed = True
         if not self._raw.isclosed():  # unread bytes would be taken for the next response
             self.cut()  # another thread may still read
-            self.connection.close()
+            self._connection.close()
         self._raw.close()
-        release(self)
+        self._release(self._connection)
 
     def _counted(self, data: bytes) -> bytes:
         if self._left is not None:
@@ -195,7 +163,6 @@ def _as_os_error() -> Generator[None]:
         raise ConnectionError(str(error) or type(error).__name__) from error
 
 
-def _close_all(idle: _Idle) -> None:
-    for connections in list(idle.values()):
-        while connections:
-            connections.pop().close()
+def _close_all(connections: list[http.client.HTTPConnection]) -> None:
+    while connections:
+        connections.pop().close()

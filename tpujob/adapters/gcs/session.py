@@ -19,7 +19,7 @@ import requests
 from google.auth.transport.requests import Request
 
 from tpujob.adapters.calling import ServerClock
-from tpujob.adapters.pooled_http import pool_manager, proxy_for
+from tpujob.adapters.connections import pool_manager, proxy_for
 
 #: connections that stay open for later calls; there are as many connections as calls at once
 _IDLE = 128

@@ -3,10 +3,8 @@
 For calls that no other adapter makes.
 """
 
-import contextlib
 import json
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from email.message import Message
@@ -14,10 +12,10 @@ from typing import Any, cast
 from urllib.parse import urlencode
 
 from tpujob.adapters.calling import Missing, ServerClock, first_line
-from tpujob.adapters.pooled_http import PooledHttp
+from tpujob.adapters.session_http import SessionHttp
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Refused, TpujobError, Transient
-from tpujob.lib.http import Http, HttpRequest, HttpResponse
+from tpujob.lib.http import Http, HttpRequest, fetch
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 #: seconds for one call
@@ -36,8 +34,7 @@ class GoogleRest:
         credentials."""
         self._project = project
         self._endpoint = endpoint.rstrip("/")
-        http = PooledHttp(proxied=credentials is not None)
-        self._http: Http = SignedHttp(http, credentials, project) if credentials else http
+        self._http = _http(credentials, project)
         self._server_clock = ServerClock()
 
     @property
@@ -92,9 +89,9 @@ class GoogleRest:
         try:
             sent = time.monotonic()
             request = HttpRequest(verb, url, headers if content else {}, content, CALL_TIMEOUT)
-            with contextlib.closing(self._http.send(request)) as response:
-                self._server_clock.note(response.headers.get("Date", ""), sent)
-                document: Any = json.loads(response.read() or b"{}")
+            reply = fetch(self._http, request)
+            self._server_clock.note(reply.headers["Date"] or "", sent)
+            document: Any = json.loads(reply.body or b"{}")
         except GoogleAuthError as error:
             raise Transient(f"no credentials that work: {first_line(error)}", hint=LOGIN) from error
         except TimeoutError as error:
@@ -103,8 +100,8 @@ class GoogleRest:
             raise Transient(f"{host} cannot be reached from this machine") from error
         except ValueError as error:
             raise Transient(f"{host} sent an answer that is not JSON") from error
-        if response.status != 200:
-            raise self._error(host, response.status, document, takes)
+        if reply.status != 200:
+            raise self._error(host, reply.status, document, takes)
         if not isinstance(document, dict):
             raise Transient(f"{host} sent an answer that is not a JSON object")
         return cast("dict[str, Any]", document)
@@ -172,39 +169,16 @@ def _reason(error: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
     return "", {}
 
 
-class SignedHttp:
-    """Implements `Http`: adds the token of Google's credentials; after a 401 a new one, once."""
+def _http(credentials: Any, project: str) -> Http:
+    if credentials is None:
+        return SessionHttp(proxied=False)  # a proxy could not reach loopback
+    from google.auth.transport.requests import AuthorizedSession
 
-    def __init__(self, http: Http, credentials: Any, project: str) -> None:
-        """`project`: the one whose quota a user's calls count for."""
-        from google.auth.transport.requests import Request
-
-        # by default they count for gcloud's project, where these APIs are not enabled
-        user = type(credentials).__module__ == "google.oauth2.credentials"
-        if user and not credentials.quota_project_id:
-            credentials = credentials.with_quota_project(project)
-        self._http, self._credentials, self._refresh = http, credentials, Request()
-        self._lock = threading.Lock()
-
-    def send(self, request: HttpRequest) -> HttpResponse:
-        """Also raises GoogleAuthError."""
-        response = self._http.send(self._signed(request))
-        if response.status != 401:
-            return response
-        response.close()
-        return self._http.send(self._signed(request, renew=True))
-
-    def close(self) -> None:
-        self._http.close()
-        self._refresh.session.close()
-
-    def _signed(self, request: HttpRequest, *, renew: bool = False) -> HttpRequest:
-        headers = dict(request.headers)
-        with self._lock:
-            if renew:
-                self._credentials.refresh(self._refresh)
-            self._credentials.before_request(self._refresh, request.method, request.url, headers)
-        return request._replace(headers=headers)
+    # by default a user's calls count for gcloud's project, where these APIs are not enabled
+    user = type(credentials).__module__ == "google.oauth2.credentials"
+    if user and not credentials.quota_project_id:
+        credentials = credentials.with_quota_project(project)
+    return SessionHttp(AuthorizedSession(credentials))
 
 
 # Public keys of Google's tokens --------------------------------------------------------------------------------------
@@ -217,21 +191,20 @@ _KEYS_LIMIT = 1 << 18
 def key_fetcher(endpoint: str = "") -> Callable[[str], tuple[bytes, float]]:
     """Return a function that fetches the document at a URL: its bytes, and the seconds for which it may be cached (0:
     not stated). The function raises Transient, and never follows a redirect. `endpoint`: see GoogleRest."""
-    http = PooledHttp(proxied=not endpoint)
+    http = SessionHttp(proxied=not endpoint)
 
-    def fetch(url: str) -> tuple[bytes, float]:
+    def fetch_document(url: str) -> tuple[bytes, float]:
         address = f"{endpoint}/{url.removeprefix('https://')}" if endpoint else url
         try:
             request = HttpRequest("GET", address, timeout=_KEYS_TIMEOUT)
-            with contextlib.closing(http.send(request)) as answer:
-                document = answer.read(_KEYS_LIMIT + 1)
+            status, headers, document = fetch(http, request, _KEYS_LIMIT + 1)
         except OSError as error:
             raise Transient(f"{url} cannot be fetched: {error}") from error
-        if answer.status != 200 or len(document) > _KEYS_LIMIT:
-            raise Transient(f"{url} answers HTTP {answer.status}, {len(document)} bytes")
-        return document, _max_age(answer.headers)
+        if status != 200 or len(document) > _KEYS_LIMIT:
+            raise Transient(f"{url} answers HTTP {status}, {len(document)} bytes")
+        return document, _max_age(headers)
 
-    return fetch
+    return fetch_document
 
 
 def _max_age(headers: Message) -> float:

@@ -5,19 +5,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from email.message import Message
-from typing import IO, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tpujob import errors
 from tpujob.errors import BackendGone, BadRequest, TpujobError, Transient
 from tpujob.lib import unix_sockets
-from tpujob.lib.http import HttpRequest
+from tpujob.lib.http import HttpReply, HttpRequest, fetch
 from tpujob.lib.plain_http import PlainHttp, PlainResponse, UnixConnection, connection_to
 
 #: returns the headers that identify the user; called for each request, and with True for new ones after a refusal
@@ -40,6 +38,10 @@ class BackendAddress(NamedTuple):
             )
         return self
 
+    def url_of(self, target: str) -> str:
+        """Return the URL of a path at the backend."""
+        return ("http://localhost" if self.url.startswith("unix:") else self.url) + target
+
     def connection(self) -> http.client.HTTPConnection:
         """Return a connection that opens at its first request. It sends nothing to a server at a Unix socket whose
         process has another uid."""
@@ -48,10 +50,8 @@ class BackendAddress(NamedTuple):
         return connection_to(self.url)
 
     def _check_uid(self, sock: socket.socket) -> None:
-        expected, uid = (
-            os.geteuid() if self.uid is None else self.uid,
-            unix_sockets.uid_of_peer(sock),
-        )
+        expected = os.geteuid() if self.uid is None else self.uid
+        uid = unix_sockets.uid_of_peer(sock)
         if uid != expected:
             path = self.url.removeprefix("unix:")
             raise BackendGone(
@@ -89,29 +89,8 @@ BUSY = 429  #: HTTP status of a backend that is too busy for the request
 BUSY_TIMEOUT = 60.0  #: seconds for which a request is repeated while the backend is busy
 
 
-class BackendRequest(NamedTuple):
-    verb: str
-    target: str
-    headers: Mapping[str, str]
-    body: bytes | IO[bytes] | None = None
-    within: float = 60.0  #: seconds for the answer; of a stream, seconds of silence
-    once: bool = False  #: not sent again when the connection breaks
-
-
-class BackendReply(NamedTuple):
-    status: int
-    body: bytes
-    headers: Message
-
-    @property
-    def wait(self) -> float:
-        """The seconds that the backend demands before the next try; 0: none."""
-        pause = self.headers["Retry-After"]
-        return float(pause) if pause and pause.isdecimal() else 0.0
-
-
 class BackendTransport:
-    """Sends requests to a backend. Thread-safe."""
+    """Implements `Http` for a backend."""
 
     def __init__(
         self, address: BackendAddress, find_again: Callable[[], str | None] | None = None
@@ -119,21 +98,22 @@ class BackendTransport:
         """`find_again`: called once if the very first connection is refused; returns another URL, or None."""
         self.address = address.checked()
         self._find_again = find_again
-        self._http = PlainHttp(lambda _: self.address.connection())
+        self._http = PlainHttp(lambda: self.address.connection())
 
-    def request(self, request: BackendRequest) -> BackendReply:
+    def request(self, request: HttpRequest) -> HttpReply:
         """Return the whole reply. Sends the request again while the backend is busy, and so has not carried it out.
         Raises OSError."""
         waited = 0.0
         while True:
-            with contextlib.closing(self.open(request)) as answer:
-                reply = BackendReply(answer.status, answer.read(), answer.headers)
-            waited += reply.wait
-            if reply.status != BUSY or not reply.wait or waited > BUSY_TIMEOUT:
+            reply = fetch(self, request)
+            after = reply.headers["Retry-After"] or ""
+            wait = float(after) if after.isdecimal() else 0.0  # by the backend's demand
+            waited += wait
+            if reply.status != BUSY or not wait or waited > BUSY_TIMEOUT:
                 return reply
-            time.sleep(reply.wait)
+            time.sleep(wait)
 
-    def open(self, request: BackendRequest) -> PlainResponse:
+    def send(self, request: HttpRequest) -> PlainResponse:
         """Return the answer, of which only status and headers are read. Sends the request as the user, and again with a
         new token if the first was refused: a key of Google's may have changed. Raises OSError."""
         sign = self.address.sign
@@ -146,34 +126,18 @@ class BackendTransport:
         return answer
 
     def close(self) -> None:
-        """Close the idle connections. A later request opens another."""
         self._http.close()
 
-    def cut(self) -> None:
-        """Close every connection: threads that wait for an answer see its end."""
-        self._http.cut()
-
-    def _send(self, request: BackendRequest) -> PlainResponse:
+    def _send(self, request: HttpRequest) -> PlainResponse:
         """Send a request; again when the very first connection is refused and the backend is found elsewhere."""
         find_again, self._find_again = self._find_again, None
         try:
-            return self._http.send(self._http_request(request))
+            return self._http.send(request)
         except (ConnectionRefusedError, FileNotFoundError):
             if not find_again or not (url := find_again()):
                 raise
             self.address = self.address._replace(url=url).checked()
-            return self._http.send(self._http_request(request))
-
-    def _http_request(self, request: BackendRequest) -> HttpRequest:
-        base = "http://localhost" if self.address.url.startswith("unix:") else self.address.url
-        return HttpRequest(
-            request.verb,
-            base + request.target,
-            request.headers,
-            request.body,
-            request.within,
-            request.once,
-        )
+            return self._http.send(request)
 
 
 # The page of a backend elsewhere -------------------------------------------------------------------------------------
@@ -201,9 +165,10 @@ class ProxyClient:
     ) -> PlainResponse:
         """Return the backend's answer. Follows no redirect. Raises Unauthorized, Forbidden, BackendGone, Transient."""
         once = method not in ("GET", "HEAD")
-        request = BackendRequest(method, target, headers, body or None, self._timeout, once)
+        url = self._transport.address.url_of(target)
+        request = HttpRequest(method, url, headers, body or None, self._timeout, once)
         try:
-            answer = self._transport.open(request)
+            answer = self._transport.send(request)
         except TimeoutError:
             raise Transient(f"the backend at {self.url} did not answer in time") from None
         except OSError as error:
@@ -221,5 +186,4 @@ class ProxyClient:
         raise self._transport.address.error_of_other_server(answer.status, hint)
 
     def close(self) -> None:
-        """Cut every connection: threads that wait for an answer see its end."""
-        self._transport.cut()
+        self._transport.close()

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from tpujob.domain.notifications.model import Receipt
 from tpujob.domain.text import one_line
 from tpujob.errors import Refused, Transient
-from tpujob.lib.http import HttpRequest
+from tpujob.lib.http import HttpRequest, fetch
 from tpujob.lib.plain_http import PlainHttp
 from tpujob.version import __version__
 
@@ -51,17 +51,16 @@ def post(
     headers = {"Content-Type": "application/json", "User-Agent": f"tpujob/{__version__}", **headers}
     request = HttpRequest("POST", url, headers, body, timeout)
     try:
-        with (
-            cut_after(timeout, lambda: connection.sock),
-            contextlib.closing(PlainHttp(lambda _: connection)) as transport,
-            contextlib.closing(transport.send(request)) as response,
-        ):
-            text = response.read(MAX_ANSWER).decode(errors="replace")
+        with cut_after(timeout, lambda: connection.sock):
+            reply = fetch(PlainHttp(lambda: connection), request, MAX_ANSWER)
     except (OSError, ValueError) as error:
         if isinstance(error, TimeoutError):
             return Receipt(f"{host}: no answer in time")
         return Receipt(f"{host}: {one_line(str(error), 200) or type(error).__name__}")
-    return receipt_for(response.status, text, response.headers["Retry-After"] or "")
+    finally:
+        connection.close()
+    text = reply.body.decode(errors="replace")
+    return receipt_for(reply.status, text, reply.headers["Retry-After"] or "")
 
 
 def receipt_for(status: int, text: str, retry_after: str) -> Receipt:

@@ -6,7 +6,6 @@ https://developers.google.com/identity/protocols/oauth2/native-app
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import json
 import secrets
@@ -14,8 +13,8 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
 
 from tpujob.errors import Transient, Unauthorized
-from tpujob.lib.http import HttpRequest
-from tpujob.lib.plain_http import PlainHttp
+from tpujob.lib.http import HttpRequest, fetch
+from tpujob.lib.plain_http import PlainHttp, connection_to
 
 SCOPES = "openid email"  #: the user's identity alone: no right to act for them
 TIMEOUT = 30.0  #: seconds for one request
@@ -157,15 +156,14 @@ def _url(client: OAuthClient, host: str, path: str) -> str:
 def _post(client: OAuthClient, path: str, fields: dict[str, str]) -> tuple[int, dict[str, Any]]:
     url, form = _url(client, "oauth2.googleapis.com", path), urlencode(fields).encode()
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
-    request = HttpRequest("POST", url, headers, form, TIMEOUT)
+    http = PlainHttp(lambda: connection_to(url))
     try:
-        with (
-            contextlib.closing(PlainHttp()) as http,
-            contextlib.closing(http.send(request)) as response,
-        ):
-            answer: Any = json.loads(response.read(1 << 20) or b"{}")
+        reply = fetch(http, HttpRequest("POST", url, headers, form, TIMEOUT), 1 << 20)
+        answer: Any = json.loads(reply.body or b"{}")
     except (OSError, ValueError) as error:
         raise Transient(
             f"cannot request a token from Google ({str(error) or type(error).__name__})"
         ) from error
-    return response.status, cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
+    finally:
+        http.close()
+    return reply.status, cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
