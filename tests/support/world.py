@@ -194,7 +194,7 @@ class HostsOfCloud:
         self.wiped: list[tuple[str, int, bool]] = []  #: slice, its epoch, whether for another owner
         self.starts: list[tuple[int, int]] = []  #: (attempt, host): real starts, not repeats
         self.dead: set[int] = set()  #: hosts that do not answer over SSH
-        self.without_agent: frozenset[int] = frozenset()  #: hosts whose agents were killed
+        self.killed_agents: frozenset[int] = frozenset()  #: hosts whose agents were killed
         self.taken_over: list[tuple[int, int]] = []  #: (attempt, host) of programs of killed agents
         self.keys: set[str] = set()  #: slices with keys
         self.asked = 0  #: number of questions to hosts whether they live
@@ -217,8 +217,8 @@ class HostsOfCloud:
         attempt = plan.document["attempt"]
         self.bucket.pens[plan.document["workdir"], attempt] = plan.key
         if machine.programs.get(plan.host) == attempt:
-            if plan.host in self.without_agent:  # another agent takes over the program
-                self.without_agent -= {plan.host}
+            if plan.host in self.killed_agents:  # another agent takes over the program
+                self.killed_agents -= {plan.host}
                 self.taken_over.append((attempt, plan.host))
                 self.bucket.report(plan.document["workdir"], attempt, plan.host, phase="running")
             return
@@ -251,10 +251,10 @@ class HostsOfCloud:
         machine = self.cloud.machines.get(slice.name)
         return frozenset(set(range(machine.hosts)) - self.dead) if machine else frozenset()
 
-    def abandoned(
+    def without_agent(
         self, slice: Slice, hosts: Collection[int], *, job: str, attempt: int, timeout: float
     ) -> frozenset[int]:
-        return self.without_agent & frozenset(hosts)
+        return self.killed_agents & frozenset(hosts)
 
     def listen(
         self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float

@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 
 from tpujob.adapters.calling import first_line, repeated
 from tpujob.data.checksums import etag_of, hash_of_s3, identity_of, whole_seconds
-from tpujob.data.objects import LeftOut, MustRestart, NotCopied, ObjectContent, ObjectFacts
+from tpujob.data.objects import MustRestart, NotCopied, ObjectContent, ObjectFacts
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, TpujobError, Transient
 from tpujob.lib.tries import Backoff, Deadline
+from tpujob.protocol.left_out import LeftOut
 
 T = TypeVar("T")
 

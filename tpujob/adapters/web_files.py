@@ -14,11 +14,12 @@ from tpujob.adapters.calling import repeated
 from tpujob.adapters.session_http import SessionHttp
 from tpujob.data.checksums import hash_of_web, identity_of, validator_of
 from tpujob.data.locations import WebFile, checked_url, without_query
-from tpujob.data.objects import LeftOut, MustRestart, NotCopied, ObjectContent, ObjectFacts
+from tpujob.data.objects import MustRestart, NotCopied, ObjectContent, ObjectFacts
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
 from tpujob.lib.http import Http, HttpRequest, HttpResponse
 from tpujob.lib.tries import Backoff, Deadline
+from tpujob.protocol.left_out import LeftOut
 
 _RETRY_TIMEOUT = 60.0  #: seconds for which a HEAD request is retried
 _BACKOFF = Backoff(first=0.2, longest=8.0)

@@ -109,7 +109,7 @@ class SpendingView(TypedDict):
     used_up: bool  #: its slices are being given back
     reached_at: str | None  #: when that begins, at the present rate; None: nothing is billed
     anew_at: str | None  #: when its period ends and the next begins; None: it has no period
-    said: NotRequired[str]  #: the budget in one line
+    text: NotRequired[str]  #: the budget in one line
 
 
 class CostPartView(TypedDict):
@@ -239,7 +239,7 @@ class EstimateView(TypedDict):
     pricing: str
     bucket: str
     hours: float | None  #: None: unknown, and the amounts are of one hour
-    length_by: str  #: `said`, `steps`, `history` or `nobody`
+    length_by: str  #: `stated`, `steps`, `history` or `unknown`
     length: str  #: for people: how the hours were found
     least_hours: float | None  #: of what was seen, where earlier runs tell
     most_hours: float | None

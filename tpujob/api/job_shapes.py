@@ -153,4 +153,4 @@ class CopyView(TypedDict):
     left_s: float | None  #: at the speed so far; None: not known
     usd: float  #: so far
     since: str
-    said: NotRequired[str]  #: the copy in one line
+    text: NotRequired[str]  #: the copy in one line

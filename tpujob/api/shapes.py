@@ -73,7 +73,7 @@ class NonfiniteView(TypedDict):
     loss: str  #: `NaN`, `inf` or `-inf`; `not finite`: a line of output matched `watch.nonfinite`
     since: int | None  #: the first step with such a loss since the last finite one
     host: int | None  #: that reports it, where the loss of another host is finite
-    said: str  #: the same in words
+    text: str  #: the same in words
 
 
 class UnreachedView(TypedDict):
@@ -234,7 +234,7 @@ class CapacityView(TypedDict):
     zone: str
     refusals: int  #: in a row, for that cause, of that type in that zone
     since: str
-    said: str  #: the cloud's answer
+    answer: str  #: of the cloud
     asking: str  #: the zone that is asked now; empty: none
     again_at: str  #: when the same is asked for again
     first_type: str  #: what is asked for first, there or elsewhere

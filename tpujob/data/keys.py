@@ -1,4 +1,4 @@
-"""Rules for names: the names of files that objects can have, and the reverse; also a lock for commands.
+"""Rules for names of files that objects can have (`protocol/left_out.py` has the reverse); also a lock for commands.
 
 Names are opaque and never normalised or replaced: a name without a counterpart is refused, with the reason.
 """
@@ -10,20 +10,8 @@ from pathlib import Path
 
 from tpujob.errors import IllegalInState, TpujobError
 
-_MAX_NAME = 1024  #: bytes of an object's name (documented)
 _MAX_PART = 255  #: bytes of one part of a path, on all usual file systems
 PARTS_FOLDER = ".tpujob-parts"  #: the folder of incomplete downloads, which is never uploaded
-
-
-def why_no_object(name: str) -> str:
-    """Return why Cloud Storage rejects the name of an object (documented); empty: the name is valid."""
-    if "\n" in name or "\r" in name:
-        return "the name of an object has no line break"
-    if len(name.encode()) > _MAX_NAME:
-        return f"the name of an object has at most {_MAX_NAME} bytes"
-    if name.startswith(".well-known/acme-challenge/"):
-        return "names of objects do not begin with .well-known/acme-challenge/"
-    return ""
 
 
 def why_no_file(key: str) -> str:

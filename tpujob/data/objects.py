@@ -11,6 +11,7 @@ from typing import Protocol, Self
 from tpujob.data.checksums import Hash
 from tpujob.data.locations import Traffic
 from tpujob.errors import Transient
+from tpujob.protocol.left_out import LeftOut
 
 _PROBLEMS = 1_000  #: most problems that are kept with names
 
@@ -112,14 +113,6 @@ class LocalFile:
     @property
     def identity(self) -> tuple[int, int, int, int]:
         return self.size, self.mtime_ns, self.ctime_ns, self.inode
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """An object or a file that is not copied."""
-
-    name: str
-    reason: str
 
 
 @dataclass(slots=True)

@@ -35,11 +35,12 @@ from tpujob.data.manifest import (
     is_own,
     remove_stage,
 )
-from tpujob.data.objects import Changed, LeftOut, LocalFile, Problems
+from tpujob.data.objects import Changed, LocalFile, Problems
 from tpujob.data.sync.endpoints import files_of
 from tpujob.data.sync.run import SyncProgress
 from tpujob.data.sync.upload import check_unchanged, open_unchanged
 from tpujob.errors import BadRequest, Conflict, NotFound, TpujobError
+from tpujob.protocol.left_out import LeftOut
 
 LARGEST = 256 << 20  #: most bytes of a packed file: records are in memory as a whole
 _MAX_RECORDS = 32_768  #: most records of a shard: the list of its files is in memory

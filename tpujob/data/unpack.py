@@ -21,10 +21,11 @@ from tpujob.data.manifest import (
     entries_of,
     remove_stage,
 )
-from tpujob.data.objects import LeftOut, Problems
+from tpujob.data.objects import Problems
 from tpujob.data.sync.download import NoPlace, make_folder
 from tpujob.data.sync.run import SyncProgress
 from tpujob.errors import BadRequest, Conflict, NotFound
+from tpujob.protocol.left_out import LeftOut
 
 
 @dataclass(slots=True)

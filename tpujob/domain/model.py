@@ -155,9 +155,8 @@ class NonfiniteLoss:
     """The newest loss of a program is not finite."""
 
     loss: str  #: `NaN`, `inf` or `-inf`; `not finite`: a line of output matched `watch.nonfinite`
-    since: int | None = (
-        None  #: first step with such a loss since the last finite one; None: unknown
-    )
+    #: first step with such a loss since the last finite one; None: unknown
+    since: int | None = None
     host: int | None = None  #: host that reports it, if the loss of another host is finite
 
     def __str__(self) -> str:

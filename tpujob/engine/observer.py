@@ -168,7 +168,7 @@ class Observer:
             try:
                 alive = self.hosts.alive(job.slice, timeout=PROBE_TIME)
                 answering, attempt = quiet & alive, job.attempt.number
-                live.agents_died = self.hosts.abandoned(
+                live.agents_died = self.hosts.without_agent(
                     job.slice, answering, job=job.id, attempt=attempt, timeout=PROBE_TIME / 2
                 )
             finally:

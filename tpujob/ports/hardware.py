@@ -124,7 +124,7 @@ class Hosts(Protocol):
         """Return the hosts that run a command over SSH within `timeout`, all at the same time. Never raise."""
         ...
 
-    def abandoned(
+    def without_agent(
         self, slice: Slice, hosts: Collection[int], *, job: str, attempt: int, timeout: float
     ) -> frozenset[int]:
         """Return the hosts whose agent of that attempt has died without recording the attempt's end. Never raise."""

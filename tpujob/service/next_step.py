@@ -31,7 +31,7 @@ def why(job: Job, wait: Wait | None, unpaid: str, now: float, place: Place | Non
         return describe(reason)
     copy = copying(job, now)
     if copy:
-        return copy.get("said", "")
+        return copy.get("text", "")
     return (circuits.describe_wait(wait, now) if wait else unpaid) or job.message
 
 
@@ -321,7 +321,7 @@ def copying(job: Job, now: float) -> CopyView | None:
         usd=copy.micros / 1e6,
         since=rfc3339(copy.started_at),
     )
-    view["said"] = _summary(view)
+    view["text"] = _summary(view)
     return view
 
 
@@ -341,7 +341,7 @@ def capacity(wait: Wait) -> CapacityView:
         zone=last.zone,
         refusals=wait.times,
         since=rfc3339(wait.since),
-        said=last.delete_reason,
+        answer=last.delete_reason,
         asking=wait.asking,
         again_at=rfc3339(wait.again_at),
         first_type=wait.first.type,

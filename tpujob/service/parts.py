@@ -26,8 +26,9 @@ from tpujob.service.money.comparison import Comparisons
 from tpujob.service.money.cost import Costs
 from tpujob.service.money.estimate import Estimates
 from tpujob.service.notifications import Notifications
+from tpujob.service.own_secrets import OwnSecrets
 from tpujob.service.runtime_info import RuntimeReader
-from tpujob.service.submission import OwnSecrets, Submission, TypesInZone, types_unknown
+from tpujob.service.submission import Submission, TypesInZone, types_unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, Any, NamedTuple
 
-from tpujob.api import Checkout, PlanView, RefusalView, SecretView
-from tpujob.domain import secrets as rules
+from tpujob.api import Checkout, PlanView, RefusalView
 from tpujob.domain.access import Principal, Role
 from tpujob.domain.capacity import datasets
 from tpujob.domain.capacity.offers import Offer, offers, unsure
@@ -21,9 +20,8 @@ from tpujob.domain.model import Code, DesiredState, Job, State
 from tpujob.domain.money.estimate_shapes import DataToCopy
 from tpujob.domain.observations import Funds
 from tpujob.domain.spec import JobSpec, dump, elements, parse
-from tpujob.domain.text import rfc3339
-from tpujob.errors import BadRequest, BadSpec, Conflict, IllegalInState, NotFound, Refused
-from tpujob.ports import Blobs, Clock, Copies, Secrets, Store
+from tpujob.errors import BadRequest, BadSpec, Conflict, NotFound, Refused
+from tpujob.ports import Blobs, Clock, Copies
 from tpujob.protocol.bundle import BadBundle, members
 from tpujob.protocol.paths import owner_folder
 from tpujob.service.datasets import DataPlaces
@@ -316,55 +314,3 @@ def _sha256(data: bytes | IO[bytes]) -> str:
         return hashlib.sha256(data).hexdigest()
     data.seek(0)
     return hashlib.file_digest(data, "sha256").hexdigest()  # pyright: ignore[reportArgumentType]
-
-
-# Secrets of a user ---------------------------------------------------------------------------------------------------
-
-
-class OwnSecrets:
-    """The caller's own secrets."""
-
-    def __init__(self, store: Store, secrets: Secrets) -> None:
-        self._store, self._secrets = store, secrets
-
-    def secrets(self, caller: Principal) -> list[SecretView]:
-        return [
-            SecretView(name=secret.name, set_at=rfc3339(secret.set_at) if secret.set_at else None)
-            for secret in self._secrets.list(caller.id)
-        ]
-
-    def set_secret(self, caller: Principal, name: str, value: str) -> None:
-        rules.checked_value(rules.checked_name(name), value)
-        self._secrets.put(caller.id, name, value)
-
-    def remove_secret(self, caller: Principal, name: str) -> None:
-        """Raises NotFound; IllegalInState while a job that goes on names it."""
-        self._secrets.get(caller.id, rules.checked_name(name))
-        for job in self._store.list(live=True):
-            if job.owner == caller.id and name in job.spec.run.secrets:
-                raise IllegalInState(
-                    f"job {job.id} is active and uses the secret {name}",
-                    hint=f"`tpujob secret set {name}` sets another value; `tpujob delete {job.id}` ends the job.",
-                )
-        self._secrets.remove(caller.id, name)
-
-    def copy(self, owner: str, to: str) -> None:
-        """Copy an owner's secrets to another one, who keeps their own of the same names."""
-        own = {secret.name for secret in self._secrets.list(to)}
-        for secret in self._secrets.list(owner):
-            if secret.name not in own:
-                self._secrets.put(to, secret.name, self._secrets.get(owner, secret.name))
-
-    def remove_all(self, owner: Principal) -> None:
-        """Remove all secrets of an owner. Raises as `remove_secret` does."""
-        for secret in self._secrets.list(owner.id):
-            self.remove_secret(owner, secret.name)
-
-    def check(self, caller: Principal, spec: JobSpec) -> None:
-        """Raises BadSpec when a secret that their job names is not set, or cannot be passed to its program."""
-        values: dict[str, str] = {}
-        for name in spec.run.secrets:
-            with contextlib.suppress(NotFound):
-                values[name] = self._secrets.get(caller.id, name)
-        rules.check_set(spec.run.secrets, values)
-        rules.check_lines(spec.env.docker or "" if spec.env else "", values)

@@ -107,7 +107,7 @@ def job_facts(job: Job, runtime: RuntimeInfo, now: float, has: JobProgress) -> J
         step=has.step,
         steps=has.steps,
         loss=has.loss,
-        nonfinite=NonfiniteView(**asdict(bad), said=str(bad)) if (bad := has.nonfinite) else None,
+        nonfinite=NonfiniteView(**asdict(bad), text=str(bad)) if (bad := has.nonfinite) else None,
         checkpoint=has.checkpoint,
         version=job.version,
         created_at=rfc3339(job.created_at),

@@ -15,9 +15,10 @@ from tpujob.adapters.gcs import client
 from tpujob.adapters.gcs import objects as gcs_objects
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.data.locations import Place, parse
-from tpujob.data.objects import CopyOutcome, LeftOut, SourceReader
+from tpujob.data.objects import CopyOutcome, SourceReader
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.run import Preview, Sync
+from tpujob.protocol.left_out import LeftOut
 
 
 class Silent:

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpujob.data.keys import FoldersAndFiles, why_no_file, why_no_object
+from tpujob.data.keys import FoldersAndFiles, why_no_file
 from tpujob.data.locations import Folder, Prefix, S3Prefix, Url, overlap, parse
-from tpujob.data.objects import LeftOut, LocalFile
+from tpujob.data.objects import LocalFile
 from tpujob.data.sync.endpoints import files_of
 from tpujob.data.sync.workers import pairs
 from tpujob.errors import BadRequest, TpujobError
+from tpujob.protocol.left_out import LeftOut, why_no_object
 
 NAMES = st.sets(
     st.text(alphabet="ab/.\u00e9\ud7ff\U0001f600-0", min_size=1, max_size=6), max_size=12
@@ -33,7 +34,9 @@ def test_a_key_that_no_path_can_have_is_refused_with_a_reason(key: str) -> None:
     assert why_no_file(key)
 
 
-@pytest.mark.parametrize("name", ["a\nb", "a\rb", "é" * 513, ".well-known/acme-challenge/x"])
+@pytest.mark.parametrize(
+    "name", ["a\nb", "a\rb", "é" * 513, "\udcff", ".well-known/acme-challenge/x"]
+)
 def test_a_name_that_the_storage_does_not_take_is_refused(name: str) -> None:
     assert why_no_object(name)
     assert not why_no_object("é" * 512)

@@ -1,16 +1,19 @@
 """`data.sync` against the emulated Cloud Storage: what is copied, what is left out, what it costs, what conflicts."""
 
+import errno
 import os
 import random
 from functools import partialmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from google.cloud.storage import Client
 
 from tests.contract.data.rig import Requests, Rig, files_in, named, split_uploads
 from tpujob.adapters.gcs.objects import JsonObjects
+from tpujob.data.objects import LocalFile
+from tpujob.data.sync import upload
 from tpujob.data.sync.stream_copy import GONE
 from tpujob.errors import BadRequest, NotFound, TpujobError, Transient
 
@@ -112,6 +115,25 @@ def test_names_without_a_counterpart_are_left_out_by_name_and_the_others_go_on(r
     down = rig.sync(rig.place, rig.folder / "back")
     assert files_in(rig.folder / "back").keys() - {".tpujob-parts/lock"} == {"good"}
     assert set(named(down.problems)) == {"a//b", "dir/", "a/../b", "good/below"}
+
+
+def test_a_file_that_the_disk_cannot_read_is_left_out_and_a_full_disk_ends_the_sync(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.write({"bad": b"1", "good": b"2"})
+    opened, trouble = upload.open_unchanged, errno.EIO
+
+    def refuse(file: LocalFile) -> BinaryIO:
+        if file.key == "bad":
+            raise OSError(trouble, os.strerror(trouble))
+        return opened(file)
+
+    monkeypatch.setattr(upload, "open_unchanged", refuse)
+    done = rig.sync()
+    assert (done.copied, named(done.problems)) == (1, {"bad": "the file: Input/output error"})
+    trouble = errno.ENOSPC
+    with pytest.raises(TpujobError, match="No space left"):
+        rig.sync()
 
 
 def test_a_download_writes_through_no_link_and_over_no_folder(rig: Rig) -> None:

@@ -192,18 +192,18 @@ def test_a_host_knows_that_its_agent_has_died(rig: Rig):
     slice = rig.slice(hosts=3)
     rig.hosts.start(slice, [_plan(0), _plan(1), _plan(2)], timeout=60)
 
-    def abandoned(attempt: int = 1) -> frozenset[int]:
+    def without_agent(attempt: int = 1) -> frozenset[int]:
         of = {"job": "000001", "attempt": attempt}
-        return rig.hosts.abandoned(slice, {0, 1}, timeout=30, **of)
+        return rig.hosts.without_agent(slice, {0, 1}, timeout=30, **of)
 
-    assert abandoned() == set()
+    assert without_agent() == set()
     for host in (1, 2):
         rig.look(slice, host, f"kill -9 -{rig.program(slice, host)}")
     until(lambda: not rig.program(slice, 1), "the end of what was killed")
-    assert abandoned() == {1}, "host 2 was not asked"
-    assert abandoned(attempt=2) == set(), "it knows nothing of that"
+    assert without_agent() == {1}, "host 2 was not asked"
+    assert without_agent(attempt=2) == set(), "it knows nothing of that"
     rig.look(slice, 1, "rm -r ~/.tpujob")
-    assert abandoned() == set(), "it has no agent that could say so"
+    assert without_agent() == set(), "it has no agent that could say so"
 
 
 def test_stop_reaches_the_rest_when_one_host_is_gone(rig: Rig):

@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.firestore_network import Network
 from tests.support.paths import ROOT
-from tests.support.stores import a_job, an_event
+from tests.support.stores import a_job, an_event, firestore
 from tpujob.adapters import records
-from tpujob.adapters.firestore import Firestore, FirestoreStore
+from tpujob.adapters.firestore import FirestoreStore
 from tpujob.ports import EventKey
 
 FILE = ROOT / "deploy" / "firestore.indexes.json"
@@ -57,9 +57,8 @@ def declared() -> set[Index]:
 def test_every_query_has_its_index_and_every_index_its_query(
     firestore_place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    endpoint, _, project = firestore_place.partition("/")
     network = Network()
-    store = FirestoreStore(Firestore(project, endpoint=endpoint, interceptors=[network]))
+    store = FirestoreStore(firestore(firestore_place, network))
     job = store.create(a_job(), an_event())
     for name, live in product(("", "mlp"), (None, True, False)):
         store.list(name=name, live=live)

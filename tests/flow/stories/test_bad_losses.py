@@ -59,7 +59,7 @@ def test_a_bad_loss_is_shown_until_it_is_finite_again(stage: Stage) -> None:
     tell(stage, job, step=80, loss=None, nonfinite=NAN)
     view, (row,) = stage.api.get(job), stage.api.list()["rows"]
     assert view["nonfinite"] == {
-        "loss": "NaN", "since": 60, "host": None, "said": "loss is NaN since step 60",
+        "loss": "NaN", "since": 60, "host": None, "text": "loss is NaN since step 60",
     }  # fmt: skip
     assert (row["nonfinite"], row["warned"]) == (view["nonfinite"], ["loss is NaN since step 60"])
     assert (view["loss"], view["checkpoint"]) == (None, 50)

@@ -88,7 +88,7 @@ def test_a_silent_host_that_comes_back_with_its_own_end_is_believed(stage: Stage
 
 def test_a_killed_agent_is_replaced_before_the_end_of_its_peer_is_judged(stage: Stage) -> None:
     job_id = stage.started()
-    stage.hosts.without_agent = frozenset({0})
+    stage.hosts.killed_agents = frozenset({0})
     ends(stage, job_id, 1, ECHO)
     attempt, _ = first_end(stage, job_id)
     assert stage.hosts.taken_over == [(1, 0)], "its program runs on, so host 0 was not lost"
@@ -110,7 +110,7 @@ def in_set_up(stage: Stage) -> str:
 
 def test_an_agent_that_is_killed_in_set_up_is_replaced(stage: Stage) -> None:
     job_id = in_set_up(stage)
-    stage.hosts.without_agent = frozenset({0})
+    stage.hosts.killed_agents = frozenset({0})
     until = stage.clock.now() + 300
     while stage.clock.now() < until:
         stage.report(job_id, 1, phase="setup")
@@ -121,7 +121,7 @@ def test_an_agent_that_is_killed_in_set_up_is_replaced(stage: Stage) -> None:
 
 def test_the_end_of_another_host_in_set_up_waits_for_a_killed_agent(stage: Stage) -> None:
     job_id = in_set_up(stage)
-    stage.hosts.without_agent = frozenset({0})
+    stage.hosts.killed_agents = frozenset({0})
     stage.clock.sleep(200)
     ends(stage, job_id, 1, "ValueError: no such optimizer", code=78)
     attempt, _ = first_end(stage, job_id)

@@ -149,7 +149,7 @@ def test_an_agent_that_is_gone_is_noticed_by_backends_that_live_for_one_tick(sta
 
 def test_an_agent_that_was_killed_is_replaced_at_the_first_silence(stage: Stage) -> None:
     stage.running(job_id := stage.create())
-    stage.hosts.without_agent = frozenset({1})
+    stage.hosts.killed_agents = frozenset({1})
     began = stage.clock.now()
     stage.until(
         job_id, lambda _: bool(stage.hosts.taken_over), also=lambda: stage.report(job_id, 0)
@@ -163,7 +163,7 @@ def test_an_agent_that_was_killed_is_replaced_at_the_first_silence(stage: Stage)
 
 def test_an_agent_that_was_killed_beside_a_host_that_is_lost_is_lost_with_it(stage: Stage) -> None:
     stage.running(job_id := stage.create())
-    stage.hosts.without_agent, stage.hosts.dead = frozenset({1}), {0}
+    stage.hosts.killed_agents, stage.hosts.dead = frozenset({1}), {0}
     job = stage.until(job_id, lambda j: j.attempts[0].ended_at is not None)
     assert stage.hosts.taken_over == []
     assert job.attempts[0].cause in (Cause.LOST_CONTACT, Cause.CRASH)

@@ -57,7 +57,7 @@ class Hosts:
 
         return self.effect("alive", slice.name, do, timeout=timeout)
 
-    def abandoned(
+    def without_agent(
         self, slice: Slice, hosts: Collection[int], *, job: str, attempt: int, timeout: float
     ) -> frozenset[int]:
         def do() -> frozenset[int]:
@@ -66,7 +66,7 @@ class Hosts:
             programs = run.programs if run else {}
             return frozenset(h for h in hosts if h in programs and self._is_killed(programs[h]))
 
-        return self.effect("abandoned", slice.name, do, timeout=timeout)
+        return self.effect("without_agent", slice.name, do, timeout=timeout)
 
     def _is_killed(self, program: Program) -> bool:
         """Return whether its agent was killed; one whose reports others have overwritten lives."""

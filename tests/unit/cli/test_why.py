@@ -72,7 +72,7 @@ def waiting() -> JobView:
             "zone": "us-central2-b",
             "refusals": 4,
             "since": "2026-01-02T03:12:00.000Z",
-            "said": "no slice in us-central2-b, STOCKOUT: There is no more capacity in the zone",
+            "answer": "no slice in us-central2-b, STOCKOUT: There is no more capacity in the zone",
             "asking": "",
             "again_at": "2026-01-02T03:24:00.000Z",
             "first_type": "v4-16",

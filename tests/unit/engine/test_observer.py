@@ -88,7 +88,7 @@ def test_a_host_that_has_ended_or_reports_again_is_not_silent(stage: Stage, job:
 
 
 def test_silent_hosts_that_answer_are_asked_if_their_agents_run(stage: Stage, job: Job) -> None:
-    stage.hosts.dead, stage.hosts.without_agent = {2}, frozenset({0, 1, 2})
+    stage.hosts.dead, stage.hosts.killed_agents = {2}, frozenset({0, 1, 2})
     heard(stage, job, 0, 1, 2)
     assert look(stage, job, after=LATELY).agents_died == set(), "no host is silent"
     heard(stage, job, 0)

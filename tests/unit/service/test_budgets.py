@@ -61,8 +61,8 @@ def test_what_is_left_and_until_when_is_shown(stage: Stage) -> None:
     assert (own["warned"], own["used_up"], own["anew_at"]) == (True, False, None)
     assert 41_280_000 <= own["used_micros"] <= 41_310_000
     assert own["reached_at"]
-    assert stage.api.list()["rows"][0]["warned"] == [own.get("said")]
-    assert own.get("said", "").startswith(
+    assert stage.api.list()["rows"][0]["warned"] == [own.get("text")]
+    assert own.get("text", "").startswith(
         "$41.30 of $50.00 spent (83%), $7.37/h now: lasts until 1970-01-12 "
     )
 

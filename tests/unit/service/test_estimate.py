@@ -21,7 +21,7 @@ def test_an_earlier_run_tells_the_time_and_the_estimate_is_what_it_cost(stage: S
     listed = stage.api.cost()["total"]["list_micros"]
     assert [slice["list_micros"] for slice in slices] == [pytest.approx(listed, abs=1)]
     assert estimate["list_micros"] == sum(line["list_micros"] or 0 for line in estimate["lines"])
-    assert stage.api.estimate(spec, {"hours": 2.0})["length_by"] == "said"
+    assert stage.api.estimate(spec, {"hours": 2.0})["length_by"] == "stated"
     assert stage.api.estimate({**spec, "array": 3}).get("jobs") == 3
 
 

@@ -117,7 +117,7 @@ def test_many_jobs_that_got_no_slice_hide_no_measurement(refused: bool):
 
 def test_the_time_of_the_job_file_is_the_work_where_nothing_was_measured():
     estimate = estimate_view({**SPEC, "time": "2h"})
-    assert (estimate["hours"], estimate["length_by"]) == (2.0, "said")
+    assert (estimate["hours"], estimate["length_by"]) == (2.0, "stated")
     assert estimate["length"] == "as stated by `time` in the job file"
     assert estimate["forecast"]["work_hours"] == 2.0
     assert estimate_view({**SPEC, "time": "2h"}, {"hours": 3})["hours"] == 3.0

@@ -182,7 +182,7 @@ def test_a_wait_for_capacity_says_what_was_refused_and_what_is_asked_next() -> N
         "zone": "us-east5-b",
         "refusals": 4,
         "since": "1970-01-01T02:42:40.000Z",
-        "said": "no capacity, 4",
+        "answer": "no capacity, 4",
         "asking": "",
         "again_at": "1970-01-01T02:52:40.000Z",
         "first_type": "v6e-8",

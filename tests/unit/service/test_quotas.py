@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.flow.page import lab
+from tests.support.waiting import LONG
 from tests.support.world import Clock
 from tpujob.api import CapacityReport
 from tpujob.cli.commands.overview import capacity_page
@@ -48,7 +49,7 @@ def when_read(held: Quotas) -> None:
 
 def test_one_reading_serves_all_viewers_for_some_minutes(cloud: Cloud) -> None:
     clock = Clock()
-    quotas = Quotas(cloud.read, clock)
+    quotas = Quotas(cloud.read, clock, first=LONG)
     for _ in range(200):
         assert quotas.look().at == clock.now()
     assert cloud.calls == 1
@@ -61,10 +62,9 @@ def test_one_reading_serves_all_viewers_for_some_minutes(cloud: Cloud) -> None:
     assert cloud.calls == 2
 
 
-def test_a_reader_makes_no_other_wait(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capacity, "FIRST_READING", 0.0)
+def test_a_reader_makes_no_other_wait(cloud: Cloud) -> None:
     cloud.open.clear()
-    quotas = Quotas(cloud.read, Clock())
+    quotas = Quotas(cloud.read, Clock(), first=0.0)
     assert [quotas.look().found for _ in range(3)] == [None] * 3
     view = capacity.quotas_view(quotas.look(), [], 0.0)
     assert (view["at"], view["rows"], view["unknown"]) == (None, [], "")
@@ -76,7 +76,7 @@ def test_a_reader_makes_no_other_wait(cloud: Cloud, monkeypatch: pytest.MonkeyPa
 
 def test_what_may_not_be_read_names_the_permission_and_who_else_can_read_it(cloud: Cloud) -> None:
     cloud.fails, clock = True, Clock()
-    quotas = Quotas(cloud.read, clock)
+    quotas = Quotas(cloud.read, clock, first=LONG)
     view = capacity.quotas_view(quotas.look(), [], clock.now())
     assert (view["at"], view["rows"]) == (None, []), "not known is not zero"
     assert view["unknown"] == DENIED.message
@@ -98,7 +98,7 @@ def test_a_failure_that_nobody_thought_of_stops_no_page() -> None:
     def fails() -> QuotaOverview:
         raise ZeroDivisionError
 
-    view = capacity.quotas_view(Quotas(fails, Clock()).look(), [], 0.0)
+    view = capacity.quotas_view(Quotas(fails, Clock(), first=LONG).look(), [], 0.0)
     assert "its log says more" in view["unknown"]
 
 

@@ -86,11 +86,13 @@ class BackendAddress(NamedTuple):
 
 
 BUSY = 429  #: HTTP status of a backend that is too busy for the request
-BUSY_TIMEOUT = 60.0  #: seconds for which a request is repeated while the backend is busy
 
 
 class BackendTransport:
     """Implements `Http` for a backend."""
+
+    busy_timeout = 60.0  #: seconds for which a request is repeated while the backend is busy
+    sleep: Callable[[float], object] = staticmethod(time.sleep)
 
     def __init__(
         self, address: BackendAddress, find_again: Callable[[], str | None] | None = None
@@ -109,9 +111,9 @@ class BackendTransport:
             after = reply.headers["Retry-After"] or ""
             wait = float(after) if after.isdecimal() else 0.0  # by the backend's demand
             waited += wait
-            if reply.status != BUSY or not wait or waited > BUSY_TIMEOUT:
+            if reply.status != BUSY or not wait or waited > self.busy_timeout:
                 return reply
-            time.sleep(wait)
+            self.sleep(wait)
 
     def send(self, request: HttpRequest) -> PlainResponse:
         """Return the answer, of which only status and headers are read. Sends the request as the user, and again with a

@@ -142,7 +142,7 @@ class SshHosts:
             slice, hosts, lambda connection: connection.run("true", deadline).code == 0, deadline
         )
 
-    def abandoned(
+    def without_agent(
         self, slice: Slice, hosts: Collection[int], *, job: str, attempt: int, timeout: float
     ) -> frozenset[int]:
         deadline = Deadline(timeout)

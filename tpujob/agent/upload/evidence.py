@@ -72,6 +72,7 @@ _BARE = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt)(?:: |$)")
 _LAUNCHER = re.compile(
     r"ChildFailedError|ProcessExitedException|CalledProcessError|SpawnException|SignalException"
     r"|SimplifiedTraceback|JaxStackTraceBeforeTransformation|^SystemExit|^KeyboardInterrupt"
+    r"|(?:[Ss]ee|[Cc]heck)\b.{1,60}\babove\b|died unexpectedly|WorkerCrashedError"
 )
 _SIGNAL = re.compile(r"^\s+traceback\s*: (?=Signal \d)")
 _LABEL = f"(?:{_SIGNAL.pattern})?"

@@ -14,7 +14,6 @@ and no file is written through a symbolic link.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import shutil
@@ -53,6 +52,15 @@ from tpujob.agent.storage import (
 from tpujob.agent.upload.output_list import Content, OutputList
 from tpujob.lib.threads import start_loop
 from tpujob.protocol import OutputsDocument
+from tpujob.protocol.left_out import (
+    NOT_A_FILE,
+    NOT_UTF8,
+    LeftOut,
+    is_of_one_file,
+    is_utf8,
+    reason_of,
+    why_no_object,
+)
 from tpujob.protocol.limits import MAX_EMPTY
 
 THREADS = 8  #: parallel downloads
@@ -60,15 +68,10 @@ EVERY = 300.0  #: seconds between two polls for new files, without a new checkpo
 #: seconds without a change after which a file is uploaded, unless a checkpoint was reported or the program has ended
 SETTLED = 2.0
 FINAL_TIMEOUT = 600.0  #: seconds of retries at the end
-RETRY = 5.0  #: seconds between two tries for a checkpoint, and at the end
-BATCH = 256 * 1024**2  #: bytes that are hashed, listed and uploaded together
 NOT_FOUND = 404  #: HTTP status
 PART = ".tpujob-part-"  #: prefix of incomplete downloads, which are never uploaded
 SHOWN = 3  #: most names in a line of the log
 MAX_SHOWN_NAME = 120  #: characters of a name there
-MAX_OBJECT_NAME = 1024  #: bytes of an object's name
-#: errors of this process or its host, not of a file
-NOT_OF_FILE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 #: a folder on the way was replaced or deleted
 GONE = (FileNotFoundError, NotADirectoryError)
 
@@ -85,13 +88,6 @@ class _Version(NamedTuple):
     link: Optional[str]  #: the target of a symbolic link
 
 
-class _LeftOut(NamedTuple):
-    """A file that is not kept, or a folder with all its files."""
-
-    reason: str
-    version: Optional[_Version]  #: None: of a folder
-
-
 class _Change(NamedTuple):
     """A new or changed file or link."""
 
@@ -103,6 +99,9 @@ class _Change(NamedTuple):
 
 class Outputs:
     """The output folders of one host. Names of files are relative to the program's folder."""
+
+    retry_in = 5.0  #: seconds between two tries for a checkpoint, and at the end
+    batch = 256 * 1024**2  #: bytes that are hashed, listed and uploaded together
 
     def __init__(
         self,
@@ -120,8 +119,8 @@ class Outputs:
         self._saved: Dict[str, _Version] = {}  #: the files that the bucket has, by name
         self.restored = 0  #: files that `restore` has restored
         self._files: Dict[str, _Version] = {}  #: the files of the newest pass
-        self._left_out: Dict[str, _LeftOut] = {}  #: the others of that pass
-        self._left_out_before: Dict[str, _LeftOut] = {}  #: those at the newest checkpoint
+        self._left_out: Dict[str, LeftOut] = {}  #: the others of that pass
+        self._left_out_before: Dict[str, LeftOut] = {}  #: those at the newest checkpoint
         self._empty: List[str] = []  #: folders that were reported as empty
         #: contents that the bucket has, of files that may have changed since
         self._uploaded: Dict[str, Optional[Content]] = {}
@@ -318,7 +317,7 @@ class Outputs:
     def _upload_forever(self) -> None:
         retry_soon = False  # for a checkpoint
         while not self._over.is_set():
-            for_checkpoint = self._due.wait(RETRY if retry_soon else EVERY) or retry_soon
+            for_checkpoint = self._due.wait(self.retry_in if retry_soon else EVERY) or retry_soon
             self._due.clear()
             if not self._over.is_set():
                 error = self._upload(0 if for_checkpoint else SETTLED)
@@ -335,9 +334,9 @@ class Outputs:
         self._due.set()
         while True:
             error = self._upload(0)
-            if not error or time.monotonic() + RETRY > until:
+            if not error or time.monotonic() + self.retry_in > until:
                 return error
-            time.sleep(RETRY)
+            time.sleep(self.retry_in)
 
     def _upload(self, age: float) -> str:
         """Upload files unchanged for `age` seconds. Return the error; empty: the bucket is up to date, or frozen."""
@@ -413,12 +412,12 @@ class Outputs:
             except GONE:
                 complete = False
             except OSError as error:
-                if error.errno in NOT_OF_FILE:
+                if not is_of_one_file(error):
                     raise
-                left_out[name] = _LeftOut(_reason_of(error), files.pop(name))
+                left_out[name] = LeftOut(name, reason_of(error), files.pop(name))
                 continue
             size += files[name].size
-            if size >= BATCH:
+            if size >= self.batch:
                 complete = self._send(batch) and complete
                 batch, size = [], 0
         complete = self._send(batch) and complete
@@ -431,7 +430,7 @@ class Outputs:
         self._leave_out(left_out)
         return complete
 
-    def _leave_out(self, left_out: Dict[str, _LeftOut]) -> None:
+    def _leave_out(self, left_out: Dict[str, LeftOut]) -> None:
         """Keep the files that this pass has left out, and note the new ones."""
         new: Dict[str, List[str]] = {}
         for name, file in left_out.items():
@@ -450,15 +449,15 @@ class Outputs:
         uploaded = [self._put(change) for change in batch]
         return all(uploaded)
 
-    def _scan(self) -> Tuple[Dict[str, _Version], Dict[str, _LeftOut]]:
+    def _scan(self) -> Tuple[Dict[str, _Version], Dict[str, LeftOut]]:
         """Return every file and link of the folders, except those that vanish meanwhile, and what is left out."""
         files: Dict[str, _Version] = {}
-        left_out: Dict[str, _LeftOut] = {}
+        left_out: Dict[str, LeftOut] = {}
 
         def skip_folder(error: OSError) -> None:
             if not isinstance(error, GONE):
                 name = os.path.relpath(error.filename, self._work)
-                left_out[name] = _LeftOut(_reason_of(error), None)
+                left_out[name] = LeftOut(name, reason_of(error))
 
         for path in self._paths(skip_folder):
             name = os.path.relpath(path, self._work)
@@ -468,10 +467,10 @@ class Outputs:
             except GONE:
                 continue
             except OSError as error:
-                left_out[name] = _LeftOut(_reason_of(error), None)
+                left_out[name] = LeftOut(name, reason_of(error))
                 continue
             if reason:
-                left_out[name] = _LeftOut(reason, version)
+                left_out[name] = LeftOut(name, reason, version)
             else:
                 files[name] = version
         return files, left_out
@@ -498,7 +497,7 @@ class Outputs:
             else:
                 self._storage.put_file(target, path, change.md5)
         except OSError as error:
-            if error.errno in NOT_OF_FILE:
+            if not is_of_one_file(error):
                 raise
             return False
         except StorageError as error:
@@ -524,19 +523,10 @@ def _hash_change(work: str, name: str, version: _Version) -> _Change:
 def _why_not(path: str, version: _Version, mode: int) -> str:
     """Return why the bucket cannot have a file at that `gs://` path; empty: it can."""
     if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-        return "neither files nor folders nor links"
-    try:
-        name = path.partition("://")[2].partition("/")[2].encode()
-        (version.link or "").encode()
-    except UnicodeEncodeError:
-        return "names that are not UTF-8"
-    if b"\n" in name or b"\r" in name:
-        return "names with a line break"
-    return "names that are too long for the bucket" if len(name) > MAX_OBJECT_NAME else ""
-
-
-def _reason_of(error: OSError) -> str:
-    return "cannot be read: %s" % (error.strerror or error)
+        return NOT_A_FILE
+    if not is_utf8(version.link or ""):
+        return NOT_UTF8
+    return why_no_object(path.partition("://")[2].partition("/")[2])
 
 
 def _shortened(name: str) -> str:

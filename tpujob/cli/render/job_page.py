@@ -212,10 +212,10 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
     explained = job["waiting"] or job.get("copying") or job.get("why") in reasons_in_queue
     reasons = [
         ("Now", "" if explained and job["state"] == "queued" else words.reason(job)),
-        ("Data", (job.get("copying") or {}).get("said", "")),
+        ("Data", (job.get("copying") or {}).get("text", "")),
         *(place_facts(place, now) if place and in_queue else ()),
         ("Waiting", job["waiting"]),
-        ("Answer", capacity["said"] if (capacity := job.get("capacity")) else ""),
+        ("Answer", capacity["answer"] if (capacity := job.get("capacity")) else ""),
         ("Swap", words.condemned(job)),
         ("Warning", words.loss_warning(job)),
         ("Trouble", words.trouble(job, now)),

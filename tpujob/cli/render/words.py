@@ -81,7 +81,7 @@ def swapped_out(names: Sequence[str], cost: str = "") -> str:
 
 def spending(job: JobView) -> str:
     """Say how much of its budgets a job has spent, and how long they last; empty: the job has none."""
-    sentences = (clean(budget.get("said", "")) for budget in job.get("spending", ()))
+    sentences = (clean(budget.get("text", "")) for budget in job.get("spending", ()))
     return "; ".join(filter(None, sentences))
 
 
@@ -117,7 +117,7 @@ def loss(job: JobView | JobRow) -> str:
 def loss_warning(job: JobView) -> str:
     """Say since when the loss is not finite; empty: it is."""
     bad = job.get("nonfinite")
-    return bad["said"] if bad else ""
+    return bad["text"] if bad else ""
 
 
 def metrics(job: JobView) -> str:

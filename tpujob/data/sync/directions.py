@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from tpujob.data.keys import FoldersAndFiles, why_no_file, why_no_object
+from tpujob.data.keys import FoldersAndFiles, why_no_file
 from tpujob.data.locations import Folder, Place, Prefix
 from tpujob.data.objects import NotCopied, ObjectFacts, Objects, SourceReader
 from tpujob.data.sync.checksum_cache import ChecksumCache
@@ -16,6 +16,7 @@ from tpujob.data.sync.stream_copy import GONE
 from tpujob.data.sync.upload import Done, Importer, Uploader
 from tpujob.data.sync.workers import Pair
 from tpujob.errors import BadRequest, Conflict, NotFound
+from tpujob.protocol.left_out import why_no_object
 
 
 @dataclass(frozen=True, slots=True)

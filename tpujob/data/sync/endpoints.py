@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tpujob.data.keys import PARTS_FOLDER
-from tpujob.data.objects import LeftOut, LocalFile, ObjectFacts, SourceReader
+from tpujob.data.objects import LocalFile, ObjectFacts, SourceReader
+from tpujob.protocol.left_out import NOT_A_FILE, NOT_UTF8, LeftOut, reason_of
 
 #: returns keys and items, in the order of the keys' UTF-8 bytes; calls its argument for files that cannot be copied
 Items = Callable[[Callable[[LeftOut], None]], Iterator[tuple[str, Any]]]
@@ -56,7 +57,7 @@ def _walk(root: bytes, folder: bytes, prefix: bytes) -> Iterator[LocalFile | Lef
                 for entry in entries
             )
     except OSError as error:
-        yield LeftOut(printable(prefix), f"the folder cannot be read: {error.strerror}")
+        yield LeftOut(printable(prefix), reason_of(error))
         return
     for name in names:
         relative = prefix + name
@@ -71,7 +72,7 @@ def _file(root: bytes, path: bytes, relative: bytes) -> LocalFile | LeftOut:
     try:
         key = relative.decode("utf-8")
     except UnicodeDecodeError:
-        return LeftOut(printable(relative), "the name is not UTF-8")
+        return LeftOut(printable(relative), NOT_UTF8)
     try:
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode):
@@ -82,9 +83,9 @@ def _file(root: bytes, path: bytes, relative: bytes) -> LocalFile | LeftOut:
             if stat.S_ISDIR(status.st_mode):
                 return LeftOut(key, "it is a link to a folder")
     except OSError as error:
-        return LeftOut(key, f"it cannot be read: {error.strerror}")
+        return LeftOut(key, reason_of(error))
     if not stat.S_ISREG(status.st_mode):
-        return LeftOut(key, "it is not an ordinary file")
+        return LeftOut(key, NOT_A_FILE)
     return local_file(key, path, status)
 
 

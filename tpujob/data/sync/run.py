@@ -15,7 +15,6 @@ from tpujob.data.manifest import NAME as MANIFEST
 from tpujob.data.objects import (
     Changed,
     CopyOutcome,
-    LeftOut,
     NotCopied,
     Objects,
     Problems,
@@ -25,6 +24,7 @@ from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.directions import direction
 from tpujob.data.sync.workers import AnyPair, copy_all, pairs
 from tpujob.errors import BadRequest, Conflict, NotFound
+from tpujob.protocol.left_out import LeftOut, is_of_one_file
 
 
 class SyncProgress(Protocol):
@@ -179,7 +179,9 @@ class Sync:
         except NotCopied as error:
             self._leave_out(LeftOut(pair.key, str(error)))
             return
-        except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
+        except OSError as error:
+            if not is_of_one_file(error):
+                raise
             self._leave_out(LeftOut(pair.key, f"the file: {error.strerror}"))
             return
         size = pair.source.size

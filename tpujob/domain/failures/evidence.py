@@ -132,6 +132,7 @@ _USAGE = "the program does not take these arguments"
 _NOT_FINITE = "a number is not finite"
 _WAITED = "the program waited too long for its other processes"
 _DISK = "the disk of the host is full"
+_NO_PROGRAM = "the file cannot be executed: `bash FILE` runs a script without `chmod +x`"
 
 #: the first pattern that matches counts: a TPU in use, for example, also prints that its initialization failed
 SIGNS: tuple[ErrorPattern, ...] = (
@@ -162,9 +163,10 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"^(?!.*(?i:cuda|gpu|device|hbm|resource)).*(?i:(?:out ?of|not enough|insufficient) ?memory)",
     ),
     _sign(
-        Cause.SETUP, Reach.WORDS, "the file cannot be executed: `bash FILE` runs a script without `chmod +x`",
+        Cause.SETUP, Reach.WORDS, _NO_PROGRAM,
         r": Permission denied$|: cannot execute\b|Exec format error|: bad interpreter: ", 126,
     ),
+    _sign(Cause.SETUP, Reach.WORDS, _NO_PROGRAM, r"(?i:\bexecv\w*\W.*permission denied|\bexec: .*permission denied)"),
     _sign(
         Cause.PERMISSION, Reach.WORDS, _NO_PERMISSION,
         r"^(?!.*(?i:rate.?limit|quota.?exceeded|open the log)).*(?:"
@@ -175,7 +177,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|\b40[13]\b(?:.{0,60}\bForbidden|:? (?:Client Error|Unauthorized|GET|POST|PUT|DELETE|PATCH)\b)"
         r"|(?i:(?:(?:code|status)\W{1,4}|error\W{1,2})40[13]\b)|, 40[13]$"
         r"|error occurred \(\w*(?:Access|Token|Signature)|google\.auth\.exceptions\.(?!Transport)\w+"
-        r"|(?i:unable to locate credentials|could not read username"
+        r"|^sudo: (?:a (?:terminal|password) is required|no tty present)|(?i:could not read username"
+        r"|(?:unable to|cannot|could not) (?:locate|find|load) (?:(?:application )?default )?credentials"
         r"|unauthenticated(?! \w)|unauthorized|not authorized|authentication failed|token is required"
         r"|insufficient (?:authentication )?(?:scope|perm)|api[_ ]key not|requires? an? api[_ ]key"
         r"|no api[_ ]key|missing (?:username|credentials?|(?:api|access|auth\w*) (?:key|token))|kaggle\.json"
@@ -196,9 +199,13 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|[Ff]ailed (?:to build|building wheel)|subprocess-exited-with-error|requires a different Python"
         r"|^Command not found: |may indicate binary incompatibility|Check installed software versions"
         r"|(?:jax(?:lib)?|libtpu) version .*(?:incompatible|too old)"
+        r"|^(?!.*(?i:checkpoint|dataset|config|schema)).*(?i:\bmismatched .{0,60}\bversions?\b|\bversions? mismatch"
+        r"|(?:built|compiled) (?:with|against|for) an? (?:later|newer|older|different) version)"
         r"|(?:requires?|needs?) .{0,40}[<>=~]= ?(?:[1-9]\d*\.\d|\d+\.\d+\.\d)"
         r"|EnvironmentNameNotFound|^Conda(?!HTTP)\w*E(?:rror|xception)|UnsatisfiableError|VersionConflict"
         r"|^- [\w.-]+=[\w.=]+=\w+_\d+$|module 'jaxlib\S* has no attribute"
+        r"|Poetry configuration is invalid|^The current project could not be installed"
+        r"|^CommandNotFoundError: |\bconda init\b|lockfile at \S+ needs to be updated|since poetry\.lock was last"
         r"|externally-managed-environment|metadata-generation-failed|requirements file: |is not installable"
         r"|cannot be installed in editable|Error (?:build|compil)ing .*extension"
         r"|^error: (?:Failed to (?:parse|spawn|install|build)\b|[Cc]ommand .* failed with exit |invalid command "
@@ -236,14 +243,15 @@ SIGNS: tuple[ErrorPattern, ...] = (
     ),
     _sign(
         Cause.HANG, Reach.WORDS, _WAITED,
-        r"^(?!.*(?i:heartbeat))(?=.*(?i:timed? ?out|timeout|deadline.exceeded)).*(?i:barrier|rendezvous|coordination"
+        r"^(?!.*(?i:heartbeat|failed or timed out))(?=.*(?i:timed? ?out|timeout|deadline.exceeded))"
+        r".*(?i:barrier|rendezvous|coordination"
         r"|collective|waiting \d+ms|\b(?:ranks?|peers?)\b|all (?:hosts|processes|workers)|dataloader"
         r"|c10d|nccl|connect\(\)|client socket|torch\.distributed|(?:xla|jax)RuntimeError: DEADLINE_EXCEEDED)"
         r"|detects a hang|watchdog.*(?:hang|stuck)\b|wait timeout after \d+ms",
     ),
     _sign(
         Cause.BAD_SPEC, Reach.WORDS, _USAGE,
-        r"^\s*(?i:usage): |^(?!\S+:\d+:)\S.{0,80}: error: |^error: Parser key "
+        r"^\s*(?i:usage): |^(?!\S+:\d+:)\S.{0,80}: error: |^error: (?:Parser key |'Configuration check failed)"
         r"|(?i:\b(?:no such|no value|missing|unrecognized|unexpected|invalid|required)\b.{0,30}"
         r"\b(?:options?|arguments?|commands?|parameters?|flags?|value for)\b)",
         code=2,
@@ -251,7 +259,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
     _sign(
         Cause.BAD_SPEC, Reach.WORDS, _USAGE,
         r"^FATAL Flags parsing error|^ERROR: (?:Could not consume arg|The function received no value)"
-        r"|^Could not (?:override|append to config)|^In '.*': Could not find |not used by the HfArgumentParser"
+        r"|^Could not (?:override|append to config)|^In \S+: (?:Could not find |Override )"
+        r"|^(?:mismatched|extraneous) input '|^no viable alternative at input '|not used by the HfArgumentParser"
         r"|^(?:absl\.flags\.\S*\.(?!Unparsed|Duplicate)|click\.exceptions\.|argparse\.|draccus\.\S*\."
         r"|hydra\.errors\.(?!Instantiation))\w+: |(?:passed|given) (?:at|on) the command.line",
     ),
@@ -268,8 +277,16 @@ _OF_WORKER = re.compile(
 #: errors of a launcher about its child: the lines before them are the child's, and may have its exit code
 _LAUNCHER = re.compile(
     r"ChildFailedError|CalledProcessError|ProcessExitedException|^Signal \d|: Pip failed|could not be transferred"
+    r"|(?:[Ss]ee|[Cc]heck)\b.{1,60}\babove\b|died unexpectedly|WorkerCrashedError"
 )
 _CHILD_CODE = re.compile(r"(?:exitcode|exit (?:code|status))[\s:]{1,4}(\d+)")
+
+#: what an installer prints when the network fails: the next try may succeed, so that nothing is missing
+_NETWORK = re.compile(
+    r"(?i:timed out|connection (?:reset|refused|aborted|broken|closed|error)|broken pipe|unreachable"
+    r"|ConnectionError|(?:connect|read)timeout|name resolution|failure resolving|could not resolve|not known"
+    r"|error sending request|body error|too many requests|bad gateway|service unavailable|certificate)"
+)
 
 #: what a process prints when another one, or another host, is gone
 ECHO = re.compile(
@@ -280,7 +297,7 @@ ECHO = re.compile(
     r"(?:connection (?:reset|closed|refused)|socket closed|broken pipe|timed? ?out|has failed))"
     r"|(?:Xla|Jax)RuntimeError: UNAVAILABLE.*(?i:socket|connect)|UNAVAILABLE: Socket closed|grpc_status\W{0,3}14\b"
     r"|Connection (?:reset|closed) by remote peer|Rendezvous(?:Timeout|Connection|Closed)Error"
-    r"|Dist(?:Store|Network)Error"
+    r"|Dist(?:Store|Network)Error(?!.*failed to (?:listen|bind))"
     r"|UnavailableError: .*Socket closed|store->\w+\(.*Socket Timeout"
     r"|DEADLINE_EXCEEDED.*(?i:barrier|coordination|connect\(\))|ncclRemoteError|remote process exited"
 )
@@ -288,8 +305,8 @@ ECHO = re.compile(
 #: the last error of a program that was told to stop
 STOPPED = re.compile(r"SignalException|KeyboardInterrupt|SIGTERM")
 
-#: output of libraries on every host without a key file, also without any failure
-NOISE = re.compile(r"google_auth_provider|Could not find the credentials file")
+#: output that says nothing: of libraries on every host without a key file, and advice of Hydra
+NOISE = re.compile(r"google_auth_provider|Could not find the credentials file|HYDRA_FULL_ERROR=1")
 
 
 def sign_of(report: HostReport) -> tuple[ErrorPattern, list[str]] | None:
@@ -310,6 +327,7 @@ def sign_of(report: HostReport) -> tuple[ErrorPattern, list[str]] | None:
     if error.startswith("AssertionError"):  # the line of code is the condition
         frames = [x.text.strip() for x in lines if x.part == "frame"]
         whole += [text for text in frames[-1:] if text.startswith("assert ")]
+    network = any(_NETWORK.search(text) for text in near)
     for sign in SIGNS:
         if sign.words == _NO_TPU and report.progress.step is not None:
             continue  # it did come up
@@ -320,7 +338,7 @@ def sign_of(report: HostReport) -> tuple[ErrorPattern, list[str]] | None:
             texts = [*own, *beside]
         near_counts = not error or (of_worker and sign.cause is Cause.OOM_HOST)
         if sign.reach is Reach.NEAR or (sign.reach is Reach.WORDS and near_counts):
-            texts += near
+            texts += [] if sign.words == _NOT_INSTALLED and not sign.code and network else near
         matches = [text for text in texts if sign.pattern.search(text)]
         if matches:
             return sign, matches

@@ -30,7 +30,7 @@ class RunTime:
     """The expected hours for which slices are ready, with their source."""
 
     hours: Decimal | None
-    by: Literal["said", "steps", "history", "nobody"]
+    by: Literal["stated", "steps", "history", "unknown"]
     text: str  #: the source, in words
     least: Decimal | None = None  #: fewest hours, by earlier runs or by the fastest steps
     most: Decimal | None = None  #: most hours, by earlier runs or by the slowest steps
@@ -48,7 +48,7 @@ class StatedWork:
 
 UNKNOWN = RunTime(
     None,
-    "nobody",
+    "unknown",
     "the run time is not stated: `time:` in the job file, or `tpujob cost estimate` with --hours",
 )
 
@@ -59,12 +59,12 @@ def estimate_run_time(
     """Return the run time of the spec on slices of the type. Stated work counts first, then earlier runs of the same
     program on as many slices of the type, then the steps at their pace, then `time` of the job file."""
     if stated.hours is not None:
-        return RunTime(stated.hours, "said", "as stated by --hours", work=stated.hours)
+        return RunTime(stated.hours, "stated", "as stated by --hours", work=stated.hours)
     steps = stated.steps if stated.steps is not None else steps_of_spec(spec)
     if stated.step_seconds is not None and steps is not None:
         text = f"{steps:,} steps of {stated.step_seconds.normalize():f} s, without set-up and compiling"
         hours = steps * stated.step_seconds / 3600
-        return RunTime(hours, "said", text, work=hours)
+        return RunTime(hours, "stated", text, work=hours)
     similar = [job for job in jobs if _is_similar(job, spec, type)]
     whole = _of_whole_runs(similar, spec) if stated.steps is None else None
     return whole or _by_steps(similar, steps) or _by_file(spec) or UNKNOWN
@@ -74,7 +74,7 @@ def _by_file(spec: JobSpec) -> RunTime | None:
     if spec.time is None:
         return None
     hours = _hours(spec.time)
-    return RunTime(hours, "said", "as stated by `time` in the job file", work=hours)
+    return RunTime(hours, "stated", "as stated by `time` in the job file", work=hours)
 
 
 def steps_of_spec(spec: JobSpec) -> int | None:

@@ -70,7 +70,7 @@ def _row(job: Job, runtime: RuntimeInfo, now: float, mine: bool, part: int) -> J
     why = _failure(job) or next_step.why(job, runtime.wait, runtime.unpaid, now, runtime.place)
     warned = [str(has.nonfinite)] if has.nonfinite and job.cause is not Cause.NONFINITE else []
     warned += [
-        budget.get("said", "")
+        budget.get("text", "")
         for budget in budgets.views(job, runtime.funds, now)
         if budget["warned"] and not job.state.final
     ]

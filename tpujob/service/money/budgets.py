@@ -131,7 +131,7 @@ def view(account: Account, job_id: str = "") -> SpendingView:
         reached_at=None if reached is None else rfc3339(reached),
         anew_at=None if account.until is None else rfc3339(account.until),
     )
-    spending["said"] = _summary(spending)
+    spending["text"] = _summary(spending)
     return spending
 
 

@@ -107,26 +107,26 @@ def search(api: JobsApi, job: str, query: PageQuery) -> LogMatches | None:
     """Return the matches at or after the requested line; None if the query has no search."""
     if not (query.one("q") or query.one("tb")):
         return None
-    wish = {**_attempt_and_host(query), **_line_fields(query), "limit": 2}
-    wish |= {"traceback": True} if query.one("tb") else _search_fields(query)
-    return api.log_search(job, cast(SearchQuery, wish))
+    window = {**_attempt_and_host(query), **_line_fields(query), "limit": 2}
+    window |= {"traceback": True} if query.one("tb") else _search_fields(query)
+    return api.log_search(job, cast(SearchQuery, window))
 
 
 def _place(query: PageQuery, matches: LogMatches | None) -> WindowQuery:
     """Return the window to show: the requested lines, else those of the first match, else the end."""
-    wish: WindowQuery = {**_attempt_and_host(query), **_line_fields(query), "lines": LINES}
+    window: WindowQuery = {**_attempt_and_host(query), **_line_fields(query), "lines": LINES}
     if part := query.one("part"):
-        wish["part"] = _part(part)
+        window["part"] = _part(part)
     if query.one("q"):
-        wish |= _search_fields(query)
+        window |= _search_fields(query)
     if query.one("side") in ("after", "before"):
-        wish["side"] = "after" if query.one("side") == "after" else "before"
+        window["side"] = "after" if query.one("side") == "after" else "before"
     if query.one("whole"):
-        wish |= {"lines": 1, "width": WHOLE}
-    if matches and matches["matches"] and "line" not in wish and "part" not in wish:
+        window |= {"lines": 1, "width": WHOLE}
+    if matches and matches["matches"] and "line" not in window and "part" not in window:
         first = matches["matches"][0]
-        wish |= {"of": first["host"], "line": first["line"]}
-    return wish
+        window |= {"of": first["host"], "line": first["line"]}
+    return window
 
 
 def _pointed_line(place: WindowQuery) -> tuple[int, int] | None:

@@ -1,8 +1,10 @@
 """The ends of real logs in `ends/`, and the path of such an end from the program's pipe to its cause.
 
-The lines of the errors are those of the libraries; the lines around them were written for the tests. An entry begins
-with `== NAME`; its head ends at `---`. In the log `\\e` and `\\r` stand for these characters, and a line may be one of:
-`@steps A B` (steps with a loss), `@sleep S` (seconds pass), `@kernel N` (the kernel kills processes).
+The lines of the errors are those of the libraries; the lines around them were written for the tests. The ends of
+`threads.txt` are the first usable ones that a search of public threads gives, labelled before they were judged; those
+of `guards.txt` have words of a cause that is not theirs. An entry begins with `== NAME`; its head ends at `---`. In the
+log `\\e` and `\\r` stand for these characters, and a line may be one of: `@steps A B` (steps with a loss), `@sleep S`
+(seconds pass), `@kernel N` (the kernel kills processes).
 """
 
 import os

@@ -45,9 +45,9 @@ def run_time(
 
 def test_stated_work_counts_first() -> None:
     result = run_time([ran(2.0)], stated=StatedWork(hours=Decimal(3)))
-    assert (result.hours, result.by, result.text) == (3, "said", "as stated by --hours")
+    assert (result.hours, result.by, result.text) == (3, "stated", "as stated by --hours")
     result = run_time([ran(2.0)], stated=StatedWork(steps=7200, step_seconds=Decimal("0.5")))
-    assert (result.hours, result.by) == (1, "said")
+    assert (result.hours, result.by) == (1, "stated")
     result = run_time([ran(2.0)], stated=StatedWork(step_seconds=Decimal("3.6")))
     assert result.hours == 1, "the steps are those of the file"
 
@@ -89,10 +89,10 @@ def test_more_steps_than_before_are_estimated_at_the_pace_of_earlier_attempts() 
 )
 def test_otherwise_the_run_time_is_unknown(jobs: list[Job]) -> None:
     result = run_time(jobs)
-    assert (result.hours, result.by) == (None, "nobody")
+    assert (result.hours, result.by) == (None, "unknown")
     assert "--hours" in result.text
 
 
 def test_a_program_without_steps_is_not_estimated_by_them() -> None:
     paced = with_steps(ran(2.0, spec(100)), first=10, last=20, seconds=10.0)
-    assert run_time([paced], spec(None)).by == "nobody"
+    assert run_time([paced], spec(None)).by == "unknown"
