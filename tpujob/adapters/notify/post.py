@@ -51,7 +51,7 @@ def post(
     headers = {"Content-Type": "application/json", "User-Agent": f"tpujob/{__version__}", **headers}
     request = HttpRequest("POST", url, headers, body, timeout)
     try:
-        with cut_after(timeout, lambda: connection.sock):
+        with cut_after(timeout, lambda: connection.opened):
             reply = fetch(PlainHttp(lambda: connection), request, MAX_ANSWER)
     except (OSError, ValueError) as error:
         if isinstance(error, TimeoutError):
@@ -119,6 +119,9 @@ class _PinnedConnection(http.client.HTTPConnection):
         self._addresses, self._secure = addresses, secure
         self._until = monotonic() + timeout
         self.default_port = 443 if secure else 80
+        self.opened: socket.socket | None = (
+            None  #: `sock` becomes None before the last answer is read
+        )
 
     def connect(self) -> None:
         """Connect to the first address that answers. Raises the error of the last one."""
@@ -135,6 +138,7 @@ class _PinnedConnection(http.client.HTTPConnection):
         if self._secure:
             context = ssl.create_default_context()
             self.sock = context.wrap_socket(self.sock, server_hostname=self.host)
+        self.opened = self.sock
 
 
 # Allowed addresses ----------------------------------------------------------------------------------------------------
