@@ -29,11 +29,19 @@ _DENIED = ("", "IAM_PERMISSION_DENIED", "forbidden")
 class GoogleRest:
     """A client of the REST APIs for one project. Thread-safe."""
 
-    def __init__(self, project: str, credentials: Any = None, *, endpoint: str = "") -> None:
+    def __init__(
+        self,
+        project: str,
+        credentials: Any = None,
+        *,
+        endpoint: str = "",
+        error_of: Callable[[int, Mapping[str, Any]], Exception] | None = None,
+    ) -> None:
         """`endpoint`: the URL of a server that has all APIs, each below the name of its host, and needs no
-        credentials."""
+        credentials. `error_of`: makes the error for an HTTP status and the answer's `error`; None: Missing, Refused or
+        Transient."""
         self._project = project
-        self._endpoint = endpoint.rstrip("/")
+        self._endpoint, self._error_of = endpoint.rstrip("/"), error_of
         self._http = _http(credentials, project)
         self._server_clock = ServerClock()
 
@@ -78,28 +86,33 @@ class GoogleRest:
         params: Mapping[str, str | Sequence[str]] | None = None,
         body: Mapping[str, Any] | None = None,
         takes: str = "",
+        timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Return the answer to one request. Raises Missing, Refused or Transient. `takes`: see `pages`."""
+        """Return the answer to one request. Raises Missing, Refused or Transient. `takes`: see `pages`. `timeout`: by
+        default CALL_TIMEOUT."""
         from google.auth.exceptions import GoogleAuthError
 
+        timeout = CALL_TIMEOUT if timeout is None else timeout
         url = f"{self._endpoint or 'https:/'}/{host}/{path}"
         url += f"?{urlencode(params, doseq=True)}" if params else ""
         headers = {"Content-Type": "application/json"}
         content = None if body is None else json.dumps(body).encode()
         try:
             sent = time.monotonic()
-            request = HttpRequest(verb, url, headers if content else {}, content, CALL_TIMEOUT)
+            request = HttpRequest(verb, url, headers if content else {}, content, timeout)
             reply = fetch(self._http, request)
             self._server_clock.note(reply.headers["Date"] or "", sent)
             document: Any = json.loads(reply.body or b"{}")
         except GoogleAuthError as error:
             raise Transient(f"no credentials that work: {first_line(error)}", hint=LOGIN) from error
         except TimeoutError as error:
-            raise Transient(f"{host} did not answer within {CALL_TIMEOUT} s") from error
+            raise Transient(f"{host} did not answer within {timeout:g} s") from error
         except OSError as error:
             raise Transient(f"{host} cannot be reached from this machine") from error
         except ValueError as error:
             raise Transient(f"{host} sent an answer that is not JSON") from error
+        if reply.status != 200 and self._error_of:
+            raise self._error_of(reply.status, object_in(document, "error"))
         if reply.status != 200:
             raise self._error(host, reply.status, document, takes)
         if not isinstance(document, dict):
