@@ -88,8 +88,8 @@ class GoogleRest:
         takes: str = "",
         timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Return the answer to one request. Raises Missing, Refused or Transient. `takes`: see `pages`. `timeout`: by
-        default CALL_TIMEOUT."""
+        """Return the answer to one request. Raises Missing, Refused or Transient. `takes`: see `pages`. `timeout`:
+        None: CALL_TIMEOUT."""
         from google.auth.exceptions import GoogleAuthError
 
         timeout = CALL_TIMEOUT if timeout is None else timeout
