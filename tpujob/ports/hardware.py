@@ -21,7 +21,7 @@ class Owned:
     created_at: float
     detail: str = ""
     type: str = ""  #: empty: unknown
-    pricing: str = ""  #: `spot`, `on-demand` or `reserved`; empty: unknown
+    pricing: str = ""  #: a name in `PRICINGS`; empty: unknown
     tpu_slices: int = 1  #: number of its TPU slices, all of that type
     suspending: bool = False  #: the cloud is suspending it
     provider: str = CLOUD_TPU
@@ -66,14 +66,6 @@ class Slices(Protocol):
 
 
 # Hosts ---------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedHost:
-    """The name and the keys that a host publishes through the cloud, for the first contact."""
-
-    name: str = ""  #: name of the machine; empty: not published
-    host_keys: frozenset[tuple[str, str]] = frozenset()  #: type, and key in base64
 
 
 class Listening(Protocol):

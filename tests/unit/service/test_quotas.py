@@ -10,10 +10,11 @@ from tests.support.waiting import LONG
 from tests.support.world import Clock
 from tpujob.api import CapacityReport
 from tpujob.cli.commands.overview import capacity_page
-from tpujob.doctor.quota import Held, Limit, QuotaKind, QuotaOverview, allowances
+from tpujob.doctor.quota import QuotaOverview, allowances
 from tpujob.domain.model import Cause, Job
 from tpujob.domain.text import rfc3339
 from tpujob.errors import Refused
+from tpujob.ports import Held, Limit, QuotaKind
 from tpujob.service.backend import capacity
 from tpujob.service.backend.capacity import Quotas
 

@@ -9,7 +9,8 @@ from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.capacity.usage import charge
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.hardware.prices import LIST, PriceList, Pricing
+from tpujob.domain.hardware.prices import LIST, PriceList
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.model import CLOUD_TPU, Cause, DesiredState, Edge, Job, Slice, State
 from tpujob.domain.spec.queue import BANDS
 
@@ -162,9 +163,9 @@ def wanted(target: Offer | Slice) -> Wanted:
 
 @lru_cache(4096)
 def _wanted(
-    type: str, zone: str, pricing: Pricing, tpu_slices: int, runtime_version: str, provider: str
+    type: str, zone: str, pricing: str, tpu_slices: int, runtime_version: str, provider: str
 ) -> Wanted:
     chips = accelerators.find(type).chips * tpu_slices
     pools = circuits.names(Offer(type, zone, pricing, runtime_version, None))
-    pool = f"{zone}/{accelerators.find(type).generation}/{pricing}"
+    pool = f"{zone}/{accelerators.find(type).generation}/{find_pricing(pricing).quota}"
     return Wanted(type, pools[0], pool, pools, chips, runtime_version, provider)

@@ -11,8 +11,6 @@ from typing import Any, Literal
 
 from tpujob.emulator.farm import SliceRequest
 
-Pricing = Literal["spot", "on-demand", "reserved"]
-
 
 class ApiError(Exception):
     """The error of a call. `code` is the name of a gRPC status."""
@@ -73,7 +71,7 @@ class NodeSpec:
 
     type: str
     runtime_version: str
-    pricing: Pricing
+    pricing: str
     labels: Mapping[str, str]
     metadata: Mapping[str, str]
     external_ips: bool
@@ -117,15 +115,26 @@ class Node:
         return f"projects/{self.project}/locations/{self.zone}/nodes/{self.id}"
 
 
+@dataclass(frozen=True, slots=True)
+class NewerFields:
+    """Requested fields of a queued resource that the client library's messages lack."""
+
+    fields: Mapping[str, Any] = field(default_factory=dict[str, Any])  #: as sent, in JSON
+    model: str = ""  #: its `provisioningModel`
+    max_run_s: float | None = None
+
+
 @dataclass(slots=True)
 class Queued:
     project: str
     zone: str
     id: str
     specs: tuple[tuple[str, NodeSpec], ...]  #: ids and specs of the nodes
-    pricing: Pricing
+    pricing: str
     created_at: float
     body: bytes  #: the queued resource as the caller sent it
+    newer: NewerFields = field(default_factory=NewerFields)
+    ends_at: float | None = None  #: when its maximum run duration ends
     state: QueuedState = QueuedState.CREATING
     initiator: Literal["", "USER", "SERVICE"] = ""
     error: ApiError | None = None
