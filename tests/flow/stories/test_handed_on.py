@@ -209,6 +209,7 @@ def test_a_slice_that_the_next_job_cannot_use_goes_to_the_one_after_it(
     stage.step(third)
     assert end(stage, first).slices[-1].handed_to == third
     assert stage.job(second).state is State.QUEUED
+    assert len(stage.hosts.wiped) == 1, "for the third alone"
 
 
 def test_a_job_does_not_get_a_slice_again_that_it_had_and_the_next_job_does(stage: Stage) -> None:
