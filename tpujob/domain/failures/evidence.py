@@ -132,6 +132,7 @@ _USAGE = "the program does not take these arguments"
 _NOT_FINITE = "a number is not finite"
 _WAITED = "the program waited too long for its other processes"
 _DISK = "the disk of the host is full"
+_NO_COMMAND = "a command that the program starts is missing, or is not executable"
 _NO_PROGRAM = "the file cannot be executed: `bash FILE` runs a script without `chmod +x`"
 
 #: the first pattern that matches counts: a TPU in use, for example, also prints that its initialization failed
@@ -195,7 +196,9 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"^(?:\S+: )?(?:ModuleNotFoundError: )?No module named |Packages?NotFound|DistributionNotFound"
         r"|^ImportError:(?!.*circular import)|cannot open shared object file|undefined symbol"
         r"|(?:version `\S+' not found|not available in this library)"
-        r"|No matching distribution found|ResolutionImpossible|No solution found when resolving"
+        r"|Error while finding module specification for|No matching distribution found|ResolutionImpossible"
+        r"|No solution found when resolving|have conflicting dependencies|Could not solve for environment specs"
+        r"|did not run successfully\b|^(?:ERROR|FAILED): Build (?:failed|did NOT complete)"
         r"|[Ff]ailed (?:to build|building wheel)|subprocess-exited-with-error|requires a different Python"
         r"|^Command not found: |may indicate binary incompatibility|Check installed software versions"
         r"|(?:jax(?:lib)?|libtpu) version .*(?:incompatible|too old)"
@@ -281,11 +284,12 @@ _LAUNCHER = re.compile(
 )
 _CHILD_CODE = re.compile(r"(?:exitcode|exit (?:code|status))[\s:]{1,4}(\d+)")
 
-#: what an installer prints when the network fails: the next try may succeed, so that nothing is missing
-_NETWORK = re.compile(
+#: what an installer prints when the network fails or it is killed: it may succeed the next time, and nothing is missing
+_MAY_PASS = re.compile(
     r"(?i:timed out|connection (?:reset|refused|aborted|broken|closed|error)|broken pipe|unreachable"
     r"|ConnectionError|(?:connect|read)timeout|name resolution|failure resolving|could not resolve|not known"
-    r"|error sending request|body error|too many requests|bad gateway|service unavailable|certificate)"
+    r"|error sending request|body error|too many requests|bad gateway|service unavailable|certificate"
+    r"|exit (?:code|status):? 137\b)"
 )
 
 #: what a process prints when another one, or another host, is gone
@@ -295,7 +299,7 @@ ECHO = re.compile(
     r"|another task (?:died|has (?:failed|crashed))|Watchdog caught collective operation timeout"
     r"|(?i:(?:gloo|nccl|c10d|tcpstore|coordination|rendezvous|mesh_service).*"
     r"(?:connection (?:reset|closed|refused)|socket closed|broken pipe|timed? ?out|has failed))"
-    r"|(?:Xla|Jax)RuntimeError: UNAVAILABLE.*(?i:socket|connect)|UNAVAILABLE: Socket closed|grpc_status\W{0,3}14\b"
+    r"|(?:Xla|Jax)RuntimeError: UNAVAILABLE.*(?i:socket|connect)|(?i:unavailable: socket closed)|grpc_status\W{0,3}14\b"
     r"|Connection (?:reset|closed) by remote peer|Rendezvous(?:Timeout|Connection|Closed)Error"
     r"|Dist(?:Store|Network)Error(?!.*failed to (?:listen|bind))"
     r"|UnavailableError: .*Socket closed|store->\w+\(.*Socket Timeout"
@@ -324,10 +328,12 @@ def sign_of(report: HostReport) -> tuple[ErrorPattern, list[str]] | None:
         codes.update(int(code) for x in (error, *near) for code in _CHILD_CODE.findall(x))
         error = ""
     beside = [x for x in near if SIGNS[0].pattern.search(x)] if _OF_TPU.search(error) else []
-    if error.startswith("AssertionError"):  # the line of code is the condition
-        frames = [x.text.strip() for x in lines if x.part == "frame"]
-        whole += [text for text in frames[-1:] if text.startswith("assert ")]
-    network = any(_NETWORK.search(text) for text in near)
+    frame = next((x.text.strip() for x in reversed(lines) if x.part == "frame"), "")
+    if error.startswith("AssertionError") and frame.startswith("assert "):
+        whole.append(frame)  # the line of code is the condition
+    if "child_exception_type" in frame and _NO_CHILD.match(error):
+        return NOT_STARTED, [error]
+    may_pass = any(_MAY_PASS.search(text) for text in near)
     for sign in SIGNS:
         if sign.words == _NO_TPU and report.progress.step is not None:
             continue  # it did come up
@@ -338,14 +344,18 @@ def sign_of(report: HostReport) -> tuple[ErrorPattern, list[str]] | None:
             texts = [*own, *beside]
         near_counts = not error or (of_worker and sign.cause is Cause.OOM_HOST)
         if sign.reach is Reach.NEAR or (sign.reach is Reach.WORDS and near_counts):
-            texts += [] if sign.words == _NOT_INSTALLED and not sign.code and network else near
+            texts += [] if sign.words == _NOT_INSTALLED and not sign.code and may_pass else near
         matches = [text for text in texts if sign.pattern.search(text)]
         if matches:
             return sign, matches
     return None
 
 
+#: errors of `subprocess` about a command that it cannot execute; a path that is missing may be the folder to run it in
+_NO_CHILD = re.compile(r"PermissionError: |FileNotFoundError: .*: '[^/']+'$")
+
 KILLED = _sign(Cause.OOM_HOST, Reach.ERROR, _HOST_MEMORY, "")
+NOT_STARTED = _sign(Cause.SETUP, Reach.ERROR, _NO_COMMAND, "")
 _COSTLY = frozenset({Cause.TPU_BUSY, Cause.BAD_HOST})
 
 
