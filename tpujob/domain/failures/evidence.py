@@ -183,14 +183,18 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|unauthenticated(?! \w)|unauthorized|not authorized|authentication failed|token is required"
         r"|insufficient (?:authentication )?(?:scope|perm)|api[_ ]key not|requires? an? api[_ ]key"
         r"|no api[_ ]key|missing (?:username|credentials?|(?:api|access|auth\w*) (?:key|token))|kaggle\.json"
-        r"|not in the authorized list|must be (?:authenticated|logged in)"
+        r"|not in the authorized list|must be (?:authenticated|logged in)|not (?:currently )?(?:logged in|have an active acc)"
+        r"|forbidden from|(?:user|account|caller) is forbidden|is forbidden: user"
         r"|(?:invalid|bad) (?:api[_ ]key|username or|(?:user|access) token|\w* ?credentials)))",
     ),
     _sign(
         Cause.SETUP, Reach.WORDS, "there is no `python` where it runs: Ubuntu has only `python3`; use that",
         r"^\S+(?: line \d+:| \d+:)? python: (?:command )?not found$|env: ‘?python’?: No such file",
     ),
-    _sign(Cause.SETUP, Reach.WORDS, _NOT_INSTALLED, r": (?:command )?not found$|^\S*env: .*: No such file", 127),
+    _sign(
+        Cause.SETUP, Reach.WORDS, _NOT_INSTALLED,
+        r": (?:command )?not found$|^\S*env: .*: No such file|^\S+: (?:(?:line )?\d+: )?\S+: No such file", 127,
+    ),
     _sign(
         Cause.SETUP, Reach.WORDS, _NOT_INSTALLED,
         r"^(?:\S+: )?(?:ModuleNotFoundError: )?No module named |Packages?NotFound|DistributionNotFound"
