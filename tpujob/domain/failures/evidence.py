@@ -157,7 +157,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|can't allocate memory|(?i:out of memory: Killed process)|DataLoader worker .*killed by signal: Killed"
         r"|(?i:out of shared memory)|memory allocation of \d+ bytes failed|^Unable to allocate [\d.]+ [GTM]iB"
         r"|OOMKilled|\boom[-_]kill event|^(?!.*\b(?:may|might|could)\b).*killed by the OOM"
-        r"|killed due to memory pressure|node running low on memory",
+        r"|killed due to memory pressure|node running low on memory|exceeded (?:job )?memory limit",
     ),
     _sign(
         Cause.OOM_HOST, Reach.ERROR, _HOST_MEMORY,
@@ -183,8 +183,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|unauthenticated(?! \w)|unauthorized|not authorized|authentication failed|token is required"
         r"|insufficient (?:authentication )?(?:scope|perm)|api[_ ]key not|requires? an? api[_ ]key"
         r"|no api[_ ]key|missing (?:username|credentials?|(?:api|access|auth\w*) (?:key|token))|kaggle\.json"
-        r"|not in the authorized list|must be (?:authenticated|logged in)|not (?:currently )?(?:logged in|have an active acc)"
-        r"|forbidden from|(?:user|account|caller) is forbidden|is forbidden: user"
+        r"|not in the authorized list|must be (?:authenticated|logged in)"
+        r"|not (?:currently )?(?:logged in|have an active account)|forbidden from|(?:user|account|caller) is forbidden|is forbidden: user"
         r"|(?:invalid|bad) (?:api[_ ]key|username or|(?:user|access) token|\w* ?credentials)))",
     ),
     _sign(
@@ -200,7 +200,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"^(?:\S+: )?(?:ModuleNotFoundError: )?No module named |Packages?NotFound|DistributionNotFound"
         r"|^ImportError:(?!.*circular import)|cannot open shared object file|undefined symbol"
         r"|(?:version `\S+' not found|not available in this library)"
-        r"|Error while finding module specification for|No matching distribution found|ResolutionImpossible"
+        r"|Error while finding module specification for|ResolutionImpossible"
+        r"|No (?:matching )?distributions? (?:at all )?found"
         r"|No solution found when resolving|have conflicting dependencies|Could not solve for environment specs"
         r"|did not run successfully\b|^(?:ERROR|FAILED): Build (?:failed|did NOT complete)"
         r"|[Ff]ailed (?:to build|building wheel)|subprocess-exited-with-error|requires a different Python"
