@@ -184,7 +184,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|insufficient (?:authentication )?(?:scope|perm)|api[_ ]key not|requires? an? api[_ ]key"
         r"|no api[_ ]key|missing (?:username|credentials?|(?:api|access|auth\w*) (?:key|token))|kaggle\.json"
         r"|not in the authorized list|must be (?:authenticated|logged in)"
-        r"|not (?:currently )?(?:logged in|have an active account)|forbidden from|(?:user|account|caller) is forbidden|is forbidden: user"
+        r"|not (?:currently )?(?:logged in|have an active account)|no (?:pull|push|read|write) access"
+        r"|forbidden from|(?:user|account|caller) is forbidden|is forbidden: user"
         r"|(?:invalid|bad) (?:api[_ ]key|username or|(?:user|access) token|\w* ?credentials)))",
     ),
     _sign(
@@ -199,7 +200,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
         Cause.SETUP, Reach.WORDS, _NOT_INSTALLED,
         r"^(?:\S+: )?(?:ModuleNotFoundError: )?No module named |Packages?NotFound|DistributionNotFound"
         r"|^ImportError:(?!.*circular import)|cannot open shared object file|undefined symbol"
-        r"|(?:version `\S+' not found|not available in this library)"
+        r"|not defined in file \S+ with link time|(?:version `\S+' not found|not available in this library)"
         r"|Error while finding module specification for|ResolutionImpossible"
         r"|No (?:matching )?distributions? (?:at all )?found"
         r"|No solution found when resolving|have conflicting dependencies|Could not solve for environment specs"
