@@ -220,7 +220,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|^error: (?:Failed to (?:parse|spawn|install|build)\b|[Cc]ommand .* failed with exit |invalid command "
         r"|.*(?:interpreter found|can't be installed))|(?:No `|could not find a )pyproject\.toml"
         r"|manifest unknown|no matching manifest|OCI runtime \w+ failed|Cannot connect to the Docker daemon"
-        r"|^CMake Error|^compilation terminated|^E: (?:Unable to locate|Couldn't find|Package) ",
+        r"|^CMake Error|^compilation terminated|^collect2: error: "
+        r"|is not a git command|^E: (?:Unable to locate|Couldn't find|Package) ",
     ),
     _sign(
         Cause.SETUP, Reach.MESSAGE, _NOT_INSTALLED,
