@@ -185,7 +185,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|no api[_ ]key|missing (?:username|credentials?|(?:api|access|auth\w*) (?:key|token))|kaggle\.json"
         r"|not in the authorized list|must be (?:authenticated|logged in)"
         r"|not (?:currently )?(?:logged in|have an active account)|no (?:pull|push|read|write) access"
-        r"|forbidden from|(?:user|account|caller) is forbidden|is forbidden: user"
+        r"|forbidden from|(?:user|account|caller) is forbidden|is forbidden: user|(?:set|keyerror:).{0,20}_api_?key\b"
         r"|(?:invalid|bad) (?:api[_ ]key|username or|(?:user|access) token|\w* ?credentials)))",
     ),
     _sign(
@@ -200,7 +200,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
         Cause.SETUP, Reach.WORDS, _NOT_INSTALLED,
         r"^(?:\S+: )?(?:ModuleNotFoundError: )?No module named |Packages?NotFound|DistributionNotFound"
         r"|^ImportError:(?!.*circular import)|cannot open shared object file|undefined symbol"
-        r"|not defined in file \S+ with link time|(?:version `\S+' not found|not available in this library)"
+        r"|not defined in file \S+ with link time|must be regenerated with|(?:version `\S+' not found|not available in this library)"
         r"|Error while finding module specification for|ResolutionImpossible"
         r"|No (?:matching )?distributions? (?:at all )?found"
         r"|No solution found when resolving|have conflicting dependencies|Could not solve for environment specs"
