@@ -66,6 +66,6 @@ class Shelf:
         return at + len(lines) * every
 
 
-def reader(shelf: Shelf, *, answer: float = 10) -> Logs:
+def reader(shelf: Shelf, *, answer: float = 10, search: float = 6) -> Logs:
     """Return a reader for which any log may have grown a moment ago."""
-    return Logs(shelf, fresh=0, answer=answer)  # pyright: ignore[reportArgumentType]
+    return Logs(shelf, fresh=0, answer=answer, search=search)  # pyright: ignore[reportArgumentType]

@@ -14,9 +14,12 @@ def until(
     *,
     pause: float = 0.01,
 ) -> T:
-    """Return the first true value of the condition. Fail after `seconds` with a message that names the state."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    """Return the first true value of the condition. Fail after `seconds` with a message that names the state.
+
+    The limit ends a test that has failed; it is no rule of the product. So it is far above what a busy machine needs.
+    """
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline:
         if value := condition():
             return value
         time.sleep(pause)

@@ -217,7 +217,12 @@ def _read_verdict(attempt: HostAttempt) -> Optional[VerdictDocument]:
     return VerdictDocument(step=step, host=host, device=device, blame=blame, text=text)
 
 
-def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
+def keep_outputs(
+    attempt: HostAttempt,
+    code: Optional[int],
+    patience: float = OUTPUTS_PATIENCE,
+    after_notice: float = OUTPUTS_AFTER_NOTICE,
+) -> None:
     """Upload the remaining outputs before the host is released. Without a notice, failure makes success an end with the
     cause OUTPUTS."""
     outputs = attempt.outputs
@@ -226,7 +231,7 @@ def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
     attempt.poll()  # the last lines of output may name a checkpoint
     has_notice = bool(attempt.state["notice"])
     errors: List[str] = []
-    patience = OUTPUTS_AFTER_NOTICE if has_notice else OUTPUTS_PATIENCE
+    patience = after_notice if has_notice else patience
     complete = code in (Exit.DONE, Exit.INTERRUPTED)
     thread = threading.Thread(
         target=lambda: errors.append(outputs.finish(patience, complete)), daemon=True

@@ -68,17 +68,18 @@ def retry(
     call: Callable[[], Any],
     patience: float = RETRY_TIMEOUT,
     wait: Callable[[float], object] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Any:
     """Call `call` until it succeeds, and return its result. Raises its StorageError if that is permanent, after
     `patience` seconds, or if `wait` returns true. One try uses up at most a quarter of `patience`, or TIMEOUT, so a
     transfer that fails after minutes is retried. With infinite patience permanent errors are retried, too."""
     left, delay, longest_try = patience, 0.5, max(TIMEOUT, patience / 4)
     while True:
-        began = time.monotonic()
+        began = clock()
         try:
             return call()
         except StorageError as error:
-            left -= min(time.monotonic() - began, longest_try) + delay
+            left -= min(clock() - began, longest_try) + delay
             is_final = patience < float("inf") and error.is_permanent
             if is_final or left < 0 or wait(delay):
                 raise

@@ -71,11 +71,13 @@ def outcomes(a: Job, b: Job, now: float, live: Live = (None, None)) -> list[Chan
     return _changes(_outcome(a, now, live[0]), _outcome(b, now, live[1]))
 
 
-def files(a: Sequence[Opens], b: Sequence[Opens]) -> tuple[list[FileChangeView], bool]:
+def files(
+    a: Sequence[Opens], b: Sequence[Opens], room: int = UNPACKED_LIMIT
+) -> tuple[list[FileChangeView], bool]:
     """Compare two stacks of archives, each archive laid over the ones before it as on a host; return the differences,
-    and whether a diff was left out for want of room. Raises BadBundle when one is not an archive, or they are too
-    large."""
-    before, after = _entries(a), _entries(b)
+    and whether a diff was left out for want of room. Raises BadBundle when one is not an archive, or a stack unpacks to
+    more than `room` bytes."""
+    before, after = _entries(a, room), _entries(b, room)
     names = sorted({*before, *after})
     changed = [name for name in names if before.get(name) != after.get(name)]
     old, new = _Texts(a, before, changed), _Texts(b, after, changed)
@@ -132,9 +134,8 @@ def _changes(a: Mapping[str, Json], b: Mapping[str, Json]) -> list[ChangeView]:
 # Archives ------------------------------------------------------------------------------------------------------------
 
 
-def _entries(archives: Sequence[Opens]) -> dict[str, Entry]:
+def _entries(archives: Sequence[Opens], room: int) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
-    room = UNPACKED_LIMIT
     for place, open_archive in enumerate(archives):
         with open_archive() as packed:
             for member in members(packed):

@@ -15,27 +15,31 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PAUSES = Backoff(first=0.2, longest=30.0)
-RETRY_TIMEOUT = 30.0  #: seconds until the last try begins; one try may itself take long
-
 
 class RetryingClient:
     """A client that repeats a request for half a minute while the backend is being replaced. Pass only requests that
     change nothing: a repeated change could take effect twice."""
+
+    pauses = Backoff(first=0.2, longest=30.0)
+    timeout = 30.0  #: seconds until the last try begins; one try may itself take long
 
     def __init__(
         self,
         api: JobsApi,
         reconnect: Callable[[], JobsApi | None],
         note: Callable[[str], object] = lambda _: None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         """`reconnect`: returns the backend that replaced the last one, if it can be found. `note`: takes the message of
         an error before the first repeat."""
         self.api, self._find, self._note = api, reconnect, note
+        self._clock, self._sleep = clock, sleep
 
     def ask(self, request: Callable[[JobsApi], T]) -> T:
         """Return the backend's answer. Raises BackendGone or Transient when no backend answers in time."""
-        deadline, failures = Deadline(RETRY_TIMEOUT, time.monotonic), 0
+        deadline, failures = Deadline(self.timeout, self._clock), 0
         while True:
             try:
                 return request(self.api)
@@ -45,7 +49,7 @@ class RetryingClient:
                 failures += 1
                 if failures == 1:
                     self._note(error.message)
-            time.sleep(min(PAUSES.pause(failures), deadline.remaining()))
+            self._sleep(min(self.pauses.pause(failures), deadline.remaining()))
             self._reconnect()
 
     def follow(self, job: str | None, *, timeout: float) -> Iterator[None]:

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from tpujob.config.context import Context
 
 
-#: seconds after which a browser that has not returned runs in the foreground
-FOREGROUND = 2.0
+FOREGROUND = 2.0  #: seconds after which a browser that has not returned runs in the foreground
 
 
 def headers(settings: Settings, context: Context) -> Callable[[bool], Mapping[str, str]]:
@@ -32,10 +31,11 @@ def login(
     open_browser: Callable[[str], bool] | None,
     show: Callable[[str], None],
     ask: Callable[[str], str],
+    foreground: float = FOREGROUND,
 ) -> str:
     """Sign in for the context and return the user's address. `open_browser` says whether a browser was opened. If not,
-    or if it is None, this shows the address and asks for the redirect URL. Raises Unauthorized,
-    BadRequest, Transient."""
+    or if it is None, this shows the address and asks for the redirect URL. A browser that has not returned after
+    `foreground` seconds was opened. Raises Unauthorized, BadRequest, Transient."""
     place = _place(settings, _deployed(settings))
     configured = place.context.sign_in
     if configured.account:
@@ -48,7 +48,7 @@ def login(
             f"the context {settings.context} names no OAuth client to sign in with",
             hint=f"tpujob use {place.url} --client-id ID --client-secret SECRET; who deployed the backend knows both",
         )
-    return session.keep(place, _by_browser(place, open_browser, show, ask))
+    return session.keep(place, _by_browser(place, open_browser, show, ask, foreground))
 
 
 def logout(settings: Settings) -> bool:
@@ -62,6 +62,7 @@ def _by_browser(
     open_browser: Callable[[str], bool] | None,
     show: Callable[[str], None],
     ask: Callable[[str], str],
+    foreground: float,
 ) -> Tokens:
     from tpujob.adapters.sign_in import google, loopback
 
@@ -69,7 +70,7 @@ def _by_browser(
     try:
         attempt = google.SignInAttempt.new(listener.redirect)
         address = google.address(place.client, attempt)
-        if open_browser and _opens(open_browser, address, show):
+        if open_browser and _opens(open_browser, address, show, foreground):
             code = listener.wait(attempt)
         else:
             show(f"Open this in a browser, on any machine:\n{address}")
@@ -82,14 +83,19 @@ def _by_browser(
         listener.close()
 
 
-def _opens(open_browser: Callable[[str], bool], address: str, show: Callable[[str], None]) -> bool:
+def _opens(
+    open_browser: Callable[[str], bool],
+    address: str,
+    show: Callable[[str], None],
+    foreground: float,
+) -> bool:
     """Show the address, then open the browser; return False if there is none. A browser in the foreground returns when
     it is closed, which is after the redirect that the caller must answer: it counts as opened."""
     show(f"Sign in with the browser. If none opens:\n{address}")
     answers: list[bool] = []
     opening = threading.Thread(target=lambda: answers.append(open_browser(address)), daemon=True)
     opening.start()
-    opening.join(FOREGROUND)
+    opening.join(foreground)
     return False not in answers
 
 

@@ -178,7 +178,7 @@ def test_waiting_continues_when_the_backend_was_replaced(
             raise error
         return real(job)
 
-    monkeypatch.setattr("tpujob.wiring.retrying.PAUSES", Backoff(0.01, 30.0))
+    monkeypatch.setattr("tpujob.wiring.retrying.RetryingClient.pauses", Backoff(0.01, 30.0))
     monkeypatch.setattr(client.api, "get", get, raising=False)
     assert job.wait(timeout=60).state == "cancelled"
 

@@ -75,13 +75,12 @@ def test_a_bundle_that_cannot_be_used_is_named_and_nothing_runs(host: Host) -> N
     assert list((host.home / ".tpujob" / "bundles").iterdir()) == []
 
 
-def test_damaged_bytes_are_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_bytes_are_fetched_again(tmp_path: Path) -> None:
     good = archive(("a", "1"))
     answers = iter([b"damaged", good])
     storage: Any = SimpleNamespace(read=lambda path, take: take(next(answers)))
-    monkeypatch.setattr(bundles, "BUNDLES", str(tmp_path))
     name = hashlib.sha256(good).hexdigest()
-    folder = bundles.fetch_bundle(storage, f"gs://shed/bundles/{name}.tar.gz")
+    folder = bundles.fetch_bundle(storage, f"gs://shed/bundles/{name}.tar.gz", str(tmp_path))
     assert (Path(folder) / "a").read_text() == "1"
 
 
@@ -95,7 +94,7 @@ def test_bundles_are_laid_over_each_other_afresh_for_each_attempt(host: Host) ->
     assert host.bucket.log(2) == ["old"]
 
 
-def test_two_may_fetch_one_bundle_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_two_may_fetch_one_bundle_at_once(tmp_path: Path) -> None:
     data, both = archive(("a", "1")), threading.Barrier(2)
 
     class Slow(Storage):
@@ -103,11 +102,13 @@ def test_two_may_fetch_one_bundle_at_once(monkeypatch: pytest.MonkeyPatch, tmp_p
             both.wait(10)  # each has seen that there is no such folder
             take(data)
 
-    monkeypatch.setattr(bundles, "BUNDLES", str(tmp_path))
     where = f"gs://shed/{hashlib.sha256(data).hexdigest()}.tar.gz"
     with ThreadPoolExecutor(2) as pool:
         folders = list(
-            pool.map(lambda _: bundles.fetch_bundle(Slow(MetadataClient()), where), range(2))
+            pool.map(
+                lambda _: bundles.fetch_bundle(Slow(MetadataClient()), where, str(tmp_path)),
+                range(2),
+            )
         )
     assert folders[0] == folders[1]
     assert (Path(folders[0]) / "a").read_text() == "1"

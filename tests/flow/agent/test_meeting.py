@@ -25,13 +25,13 @@ HOSTS = 40
 class Slice:
     """The hosts of a slice, with the address and threads for their meetings."""
 
-    def __init__(self, hosts: int) -> None:
+    def __init__(self, hosts: int, **times: float) -> None:
         (self.address,) = free_addresses(1)
-        self.hosts = hosts
+        self.hosts, self.times = hosts, times
         self.pool, self.open = ThreadPoolExecutor(hosts), contextlib.ExitStack()
 
     def host(self, number: int, key: str = KEY) -> HostMeetings:
-        made = HostMeetings(number, self.hosts, self.address, key)
+        made = type("Timed", (HostMeetings,), self.times)(number, self.hosts, self.address, key)
         self.open.callback(made.close)
         return made
 
@@ -111,9 +111,8 @@ def test_a_host_without_the_key_takes_no_place(pair: Slice) -> None:
 # Many hosts ----------------------------------------------------------------------------------------------------------
 
 
-def test_many_hosts_can_meet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meeting, "CONNECT", 20.0)  # they are all in one process
-    slice = Slice(HOSTS)
+def test_many_hosts_can_meet() -> None:
+    slice = Slice(HOSTS, connect=20.0)  # they are all in one process
     with slice.open, slice.pool:
         hosts = [slice.host(number) for number in range(HOSTS)]
         results = [*slice.pool.map(lambda host: host.exchange(120), hosts)]
@@ -137,16 +136,11 @@ def closed() -> Iterator[int]:
         yield port
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meeting, "REACH", 0.2)
-    monkeypatch.setattr(meeting, "CUT_OFF", 0.5)
-    monkeypatch.setattr(meeting, "ANSWER", 0.5)
+IMPATIENT = {"reach": 0.2, "cut_off": 0.5, "answer": 0.5}
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_host_without_any_answer_says_which_port_is_closed(pair: Slice, closed: int) -> None:
-    pair.address = ("127.0.0.1", closed)
+    pair.address, pair.times = ("127.0.0.1", closed), IMPATIENT
     with pytest.raises(Failure, match=f"host 1 cannot reach host 0 on TCP port {closed}") as error:
         pair.host(1).exchange(600)
     assert error.value.cause == "SETUP"
@@ -154,22 +148,21 @@ def test_a_host_without_any_answer_says_which_port_is_closed(pair: Slice, closed
     assert not error.value.late
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_host_0_that_does_not_listen_yet_is_only_late(pair: Slice) -> None:
     """A refused connection shows that packets get through."""
+    pair.times = IMPATIENT
     with pytest.raises(Failure, match="host 0 did not come") as error:
         pair.host(1).exchange(1.5)
     assert (error.value.cause, error.value.late, error.value.unreached) == ("PREFLIGHT", True, None)
 
 
-@pytest.mark.usefixtures("impatient")
 def test_the_ports_of_programs_are_tried_as_well(closed: int) -> None:
     """The rule of a firewall may let one port through and forget another."""
     (free,) = free_addresses(1)
     with socket.create_server((free[0], 0)) as open_:
         ports = [free[1], open_.getsockname()[1]]
-        assert meeting.find_closed_port(free[0], ports, lambda: None) is None
-        assert meeting.find_closed_port("127.0.0.1", [*ports, closed], lambda: None) == closed
+        assert meeting.find_closed_port(free[0], ports, lambda: None, 0.2) is None
+        assert meeting.find_closed_port("127.0.0.1", [*ports, closed], lambda: None, 0.2) == closed
 
 
 def test_all_hosts_name_the_same_closed_port() -> None:

@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +19,7 @@ from tpujob.agent import daemon
 from tpujob.agent.base import take_lock
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.setup import steps
-from tpujob.agent.storage import LINK, Storage, StorageError, retry
-from tpujob.agent.upload import output_list
+from tpujob.agent.storage import LINK, Storage, StorageError
 from tpujob.agent.upload import outputs as module
 from tpujob.agent.upload.output_list import Content, OutputList
 from tpujob.agent.upload.outputs import Outputs, UnsignedOutputs
@@ -128,13 +126,23 @@ class Rig:
         self.notes: list[str] = []
         self.outputs = self.again()
 
-    def again(self, work: Path | None = None, key: str = KEY, host: str = "0") -> Outputs:
+    def again(
+        self,
+        work: Path | None = None,
+        key: str = KEY,
+        host: str = "0",
+        wait: Callable[[float], object] = time.sleep,
+        batch: int = Outputs.batch,
+    ) -> Outputs:
         """The outputs of the next attempt, restored to that folder."""
-        listed = OutputList(self.storage, "gs://shed/kept.list", key, ["000042", "1.0", host])
+        self.listed = OutputList(
+            self.storage, "gs://shed/kept.list", key, ["000042", "1.0", host], wait
+        )
         work = work or self.work
         made = Outputs(
-            self.storage, str(work), ["out"], "gs://shed/kept", listed, self.notes.append
+            self.storage, str(work), ["out"], "gs://shed/kept", self.listed, self.notes.append
         )
+        made.retry_in, made.batch = 0.05, batch
         made.restore()
         return made
 
@@ -193,7 +201,6 @@ class Rig:
 @pytest.fixture
 def rig(tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> Rig:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", host.bucket.url)
-    monkeypatch.setattr(module, "RETRY", 0.05)
     return Rig(tmp_path)
 
 
@@ -264,19 +271,17 @@ def test_what_cannot_be_kept_is_noted_once_and_tried_until_it_can(rig: Rig) -> N
     ("code", "notice", "cause"), [(0, "", "OUTPUTS"), (0, "preempted", None), (1, "", None)]
 )
 def test_a_success_whose_outputs_cannot_be_kept_is_none(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, code: int, notice: str, cause: str | None
+    rig: Rig, code: int, notice: str, cause: str | None
 ) -> None:
     def refuse(_: str) -> None:
         raise StorageError("HTTP 403: no", 403)
 
     rig.write("a", "1")
     rig.before_each(refuse)
-    monkeypatch.setattr(daemon, "OUTPUTS_PATIENCE", 0.0)
-    monkeypatch.setattr(daemon, "OUTPUTS_AFTER_NOTICE", 0.0)
     state: dict[str, Any] = {"notice": notice, "error": "", "cause": None}
     wake = SimpleNamespace(wait=time.sleep)
     attempt: Any = SimpleNamespace(outputs=rig.outputs, state=state, wake=wake, poll=lambda: None)
-    daemon.keep_outputs(attempt, code)
+    daemon.keep_outputs(attempt, code, patience=0.0, after_notice=0.0)
     assert state["cause"] == cause
     assert ("HTTP 403" in state["error"]) is (cause is not None)
 
@@ -479,20 +484,13 @@ def test_every_host_gets_the_files_of_host_0(host: Host, shared: bool) -> None:
     assert sorted(names(host)) == ["ckpt/1", "ckpt/2"]
 
 
-def test_the_next_attempt_waits_while_an_earlier_one_keeps_its_outputs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_attempt_waits_while_an_earlier_one_keeps_its_outputs(tmp_path: Path) -> None:
     lock = str(tmp_path / "host.lock")
-    monkeypatch.setattr(steps, "HOST_LOCK", lock)
-    monkeypatch.setattr(steps, "KILL_PATIENCE", 0.1)
-    for name in ("stop_others", "end_all", "remove_containers", "unmount_all", "remove_leftovers"):
-        monkeypatch.setattr(steps, name, lambda *_, **__: [])
     held = take_lock(lock, 0)
     assert held is not None
     threading.Timer(0.5, os.close, (held,)).start()
-    folder, log = SimpleNamespace(path="own"), SimpleNamespace(note=print)
-    attempt: Any = SimpleNamespace(plan={"grace": 0.0}, folder=folder, log=log, host_lock=None)
-    steps.take_over_host(attempt)
+    attempt: Any = SimpleNamespace(host_lock=None)
+    steps.take_lock_of_host(attempt, lock, kill_patience=0.1)
     os.close(attempt.host_lock)
 
 
@@ -636,7 +634,7 @@ def test_a_list_that_was_signed_with_an_empty_key_is_no_list(rig: Rig) -> None:
 # The list and the names
 
 
-def test_two_lists_in_a_second_are_no_failure(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_lists_in_a_second_are_no_failure(rig: Rig) -> None:
     """Cloud Storage takes about one write of an object in a second."""
     put, now, last = rig.storage.put, [100.0], [0.0]
 
@@ -650,7 +648,7 @@ def test_two_lists_in_a_second_are_no_failure(rig: Rig, monkeypatch: pytest.Monk
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    monkeypatch.setattr(output_list, "retry", partial(retry, wait=sleep))
+    rig.outputs = rig.again(wait=sleep)
     rig.storage.put = limited
     rig.write("a", "1")
     assert rig.outputs.finish(0) == ""
@@ -658,9 +656,9 @@ def test_two_lists_in_a_second_are_no_failure(rig: Rig, monkeypatch: pytest.Monk
     assert (rig.elsewhere() / "a").read_text() == "1"
 
 
-def test_an_unreadable_list_is_not_written(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_list_is_not_written(rig: Rig) -> None:
     rig.save("a")
-    monkeypatch.setattr(output_list, "MAX_SIZE", len(rig.read("kept.list")) + 100)
+    rig.listed.max_size = len(rig.read("kept.list")) + 100
     for n in range(9):
         rig.write(str(n), "1")
     rig.outputs._upload(0)
@@ -690,18 +688,17 @@ def killed_at(storage: Storage, step: int, after: bool) -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 def test_no_kill_between_two_requests_costs_what_was_complete(
-    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+    rig: Rig, tmp_path: Path, after: bool
 ) -> None:
     """A checkpoint of several files, one that is overwritten in place, one that is deleted, a file that becomes a
     folder, and a folder a file: of each the old state or the new one is there, and nothing is left out."""
-    monkeypatch.setattr(module, "BATCH", 8)
     new = ("2/0", "2/1", "last", "kind/x", "was", "n" * 255)
     steps = 0
     while True:
         rig.work = tmp_path / f"work-{after}-{steps}"
         for file in rig.storage.objects("gs://shed/kept"):
             rig.storage.delete(f"gs://shed/kept{file.name}")
-        rig.outputs = rig.again()
+        rig.outputs = rig.again(batch=8)
         for n, name in enumerate(("1/0", "1/1", "last", "kind", "was/x")):
             rig.write(name, "old", age=60 - n)
         rig.write(module.PART + "0123", "half")  # a host was lost while it fetched

@@ -59,14 +59,13 @@ def test_the_wait_for_apt_is_bounded(
     lock: Path, other_apt: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPUJOB_PACKAGE_LOCKS", str(lock))
-    monkeypatch.setattr(steps, "PAUSE", 0.01)
     notes: list[str] = []
-    steps.wait_for_package_locks(notes.append, patience=0.05)
+    steps.wait_for_package_locks(notes.append, patience=0.05, pause=0.01)
     assert "continuing" in notes[-1]
     assert other_apt.poll() is None
     other_apt.communicate(b"")
     notes.clear()
-    steps.wait_for_package_locks(notes.append)
+    steps.wait_for_package_locks(notes.append, pause=0.01)
     assert notes == []
 
 

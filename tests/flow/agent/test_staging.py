@@ -2,7 +2,6 @@
 
 import json
 import time
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +13,14 @@ from tpujob.agent.base import Failure
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.setup import staging
 from tpujob.agent.setup.staging import Staging
-from tpujob.agent.storage import Storage, StorageError, retry
+from tpujob.agent.storage import Storage, StorageError
 from tpujob.protocol import StageOrder
+
+
+class SmallStaging(Staging):
+    """In parts of 1000 bytes, and with little patience."""
+
+    part, patience = 1000, 1.0
 
 
 class Shelf:
@@ -24,6 +29,7 @@ class Shelf:
     def __init__(self, tmp_path: Path, bucket: Bucket) -> None:
         self.bucket, self.folder = bucket, tmp_path / "data" / "set"
         self.storage, self.notes = Storage(MetadataClient()), list[str]()
+        self.threads, self.spare = Staging.threads, Staging.spare
 
     def stage(self, **changes: Any) -> None:
         for name, change in changes.items():
@@ -32,7 +38,9 @@ class Shelf:
 
     def copy(self, source: str) -> None:
         order: StageOrder = {"name": "set", "source": source, "to": str(self.folder)}
-        Staging(order, self.storage, self.notes.append).run()
+        staging = SmallStaging(order, self.storage, self.notes.append)
+        staging.threads, staging.spare = self.threads, self.spare
+        staging.run()
 
     def files(self) -> dict[str, bytes]:
         paths = (p for p in self.folder.rglob("*") if p.is_file())
@@ -42,8 +50,6 @@ class Shelf:
 @pytest.fixture
 def shelf(tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", host.bucket.url)
-    monkeypatch.setattr(staging, "PART", 1000)
-    monkeypatch.setattr(staging, "retry", partial(retry, patience=1.0))
     host.bucket.put("set/a.bin", b"a" * 2500)
     host.bucket.put("set/deep/er/b.txt", b"b")
     host.bucket.put("set/empty", b"")
@@ -90,8 +96,8 @@ def test_bytes_that_came_wrong_are_fetched_again_and_never_get_a_name(shelf: She
     assert "a.bin" not in shelf.files()
 
 
-def test_one_missing_file_ends_the_others(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "THREADS", 2)
+def test_one_missing_file_ends_the_others(shelf: Shelf) -> None:
+    shelf.threads = 2
     for number in range(20):
         shelf.bucket.put(f"set/more/{number}", b"m")
     requested = list[str]()
@@ -122,17 +128,17 @@ def test_a_disk_need_not_hold_two_versions(shelf: Shelf, monkeypatch: pytest.Mon
     def usage(_: object) -> SimpleNamespace:
         return SimpleNamespace(free=3000 - sum(map(len, shelf.files().values())))
 
-    monkeypatch.setattr(staging, "SPARE", 2**60)
+    shelf.spare = 2**60
     with pytest.raises(Failure, match=r"needs 2\.4 KiB more on this host, where .* has 0 B free"):
         shelf.stage()
     assert shelf.files() == {}
-    monkeypatch.setattr(staging, "SPARE", 0)
+    shelf.spare = 0
     monkeypatch.setattr(staging.shutil, "disk_usage", usage)
     shelf.stage()
     shelf.bucket.put("set/a.bin", b"n" * 2500)
     shelf.stage()
     assert shelf.files() == WHOLE | {"a.bin": b"n" * 2500}
-    monkeypatch.setattr(staging, "SPARE", 2**60)
+    shelf.spare = 2**60
     shelf.stage()
     assert len(shelf.files()) == 3
 

@@ -6,13 +6,11 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
-from types import SimpleNamespace
 
 import pytest
 
 from tests.support.agent_host import MetadataServer
 from tests.support.local_server import LocalServer
-from tpujob.agent import storage as module
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.storage import Storage, StorageError, retry
 
@@ -133,7 +131,7 @@ def test_a_refused_token_is_renewed_once(metadata: MetadataServer, storage: Stor
     ],
 )
 def test_what_fails_is_tried_several_times_however_long_a_try_takes(
-    monkeypatch: pytest.MonkeyPatch, patience: float, seconds: float, tries: int
+    patience: float, seconds: float, tries: int
 ) -> None:
     now, tried = [0.0], list[float]()
 
@@ -145,9 +143,8 @@ def test_what_fails_is_tried_several_times_however_long_a_try_takes(
         now[0] += seconds
         raise StorageError("HTTP 503: busy", 503)
 
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     with pytest.raises(StorageError):
-        retry(fail, patience, sleep)
+        retry(fail, patience, sleep, lambda: now[0])
     assert len(tried) == tries
 
 

@@ -615,7 +615,7 @@ def test_a_silent_backend_has_a_log_shown(tpujob: Tpujob, monkeypatch: pytest.Mo
     result = tpujob("cancel", "42", code=69)
     assert "tpujob up" in result.err
     assert str(tpujob.state / "run" / "backend.log") in result.err
-    monkeypatch.setattr("tpujob.wiring.retrying.RETRY_TIMEOUT", 0.5)
+    monkeypatch.setattr("tpujob.wiring.retrying.RetryingClient.timeout", 0.5)
     assert tpujob("wait", "42", code=69).err.count("trying again") == 1
 
 

@@ -1,22 +1,23 @@
 """Commands whose backend is replaced, or stopped, while they wait."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from tests.support.commands import Tpujob, withdraw
 from tests.support.scripted import ScriptedJobs, job_view
 from tpujob.api import JobsApi
-from tpujob.cli import backend
 from tpujob.errors import BackendGone, Transient
 from tpujob.lib.tries import Backoff
+from tpujob.wiring.retrying import RetryingClient
+
+TIMEOUT, PAUSES = RetryingClient.timeout, RetryingClient.pauses
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpujob.wiring.retrying.PAUSES", Backoff(0.01, 30.0))
-    monkeypatch.setattr("tpujob.wiring.retrying.RETRY_TIMEOUT", 0.2)
+    monkeypatch.setattr(RetryingClient, "pauses", Backoff(0.01, 30.0))
+    monkeypatch.setattr(RetryingClient, "timeout", 0.2)
 
 
 def test_following_goes_on_when_the_backend_is_replaced(tpujob: Tpujob, api: ScriptedJobs) -> None:
@@ -53,13 +54,10 @@ def test_a_change_is_never_repeated(tpujob: Tpujob, api: ScriptedJobs, job_file:
     assert len(api.named("cancel")) == 1
 
 
-def test_a_request_is_repeated_for_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_is_repeated_for_half_a_minute(api: ScriptedJobs) -> None:
     pauses: list[float] = []
-    clock = SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append)
-    retrying = backend.retrying_client()
-    monkeypatch.setattr("tpujob.wiring.retrying.time", clock)
-    monkeypatch.setattr("tpujob.wiring.retrying.RETRY_TIMEOUT", 30.0)
-    monkeypatch.setattr("tpujob.wiring.retrying.PAUSES", Backoff(0.2, 30.0))
+    retrying = RetryingClient(api, lambda: None, clock=lambda: sum(pauses), sleep=pauses.append)
+    retrying.timeout, retrying.pauses = TIMEOUT, PAUSES
 
     def fail(jobs: JobsApi) -> None:
         raise Transient("the store is busy")
@@ -69,13 +67,18 @@ def test_a_request_is_repeated_for_half_a_minute(monkeypatch: pytest.MonkeyPatch
     assert sum(pauses) == pytest.approx(30)
 
 
-def test_slow_errors_are_not_retried_again_and_again(
-    tpujob: Tpujob, api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tpujob.wiring.retrying.RETRY_TIMEOUT", 0.0)
-    api.raises = Transient("cannot read the log")
-    tpujob("logs", "42", code=75)
-    assert len(api.named("get")) == 1
+def test_slow_errors_are_not_retried_again_and_again(api: ScriptedJobs) -> None:
+    """A request that fails after more than half a minute is not repeated."""
+    asked: list[float] = []
+    retrying = RetryingClient(api, lambda: None, clock=lambda: 31.0 * len(asked))
+
+    def fail(jobs: JobsApi) -> None:
+        asked.append(1)
+        raise Transient("cannot read the log")
+
+    with pytest.raises(Transient):
+        retrying.ask(fail)
+    assert len(asked) == 1
 
 
 def test_a_failure_names_the_dead_process_of_the_stack(tpujob: Tpujob, api: ScriptedJobs) -> None:

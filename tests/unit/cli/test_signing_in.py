@@ -143,11 +143,10 @@ def test_one_line_chooses_a_backend_and_a_browser_signs_in(
 
 
 def test_a_browser_in_the_foreground_is_answered_and_the_address_is_shown_first(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+    cloud: Cloud,
 ) -> None:
     """Such as w3m: the call that opens it returns when the person closes it."""
     cloud.write()
-    monkeypatch.setattr(sign_in, "FOREGROUND", 0.05)
     shown: list[str] = []
     signed_in = threading.Event()
 
@@ -159,7 +158,9 @@ def test_a_browser_in_the_foreground_is_answered_and_the_address_is_shown_first(
     def ask(_: str) -> str:
         raise AssertionError("a browser was opened: no address is pasted")
 
-    who = sign_in.login(cloud.settings, open_browser=browse, show=shown.append, ask=ask)
+    who = sign_in.login(
+        cloud.settings, open_browser=browse, show=shown.append, ask=ask, foreground=0.05
+    )
     signed_in.set()
     assert who == "ada@example.org"
 
@@ -223,24 +224,28 @@ def _status(listener: loopback.RedirectListener, query: str) -> int:
 
 
 def test_an_open_connection_delays_neither_a_sign_in_nor_its_end(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Browsers open one before they need it."""
-    monkeypatch.setattr(loopback, "REQUEST_TIMEOUT", 3600.0)
-    with _waiting() as (listener, attempt, code), _connected(listener) as first:
+    with (
+        _waiting(request_timeout=3600.0) as (listener, attempt, code),
+        _connected(listener) as first,
+    ):
         first.sendall(b"GET / HTTP/1.1\r\n")
         assert _status(listener, f"?state={attempt.state}&code=right") == 200
         assert code.result(10) == "right"
-    with _waiting(patience=0.2) as (listener, _, code), _connected(listener) as first:
+    with (
+        _waiting(0.2, request_timeout=3600.0) as (listener, _, code),
+        _connected(listener) as first,
+    ):
         first.sendall(b"G")
         with pytest.raises(Unauthorized, match="did not sign in"):
             code.result(10)
     assert caplog.text == ""
 
 
-def test_a_connection_that_sends_single_bytes_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loopback, "REQUEST_TIMEOUT", 0.5)
-    with _waiting(patience=10) as (listener, _, _), _connected(listener) as slow:
+def test_a_connection_that_sends_single_bytes_is_closed() -> None:
+    with _waiting(request_timeout=0.5) as (listener, _, _), _connected(listener) as slow:
         slow.settimeout(0.05)
         for _ in range(100):
             with contextlib.suppress(TimeoutError):
@@ -252,9 +257,8 @@ def test_a_connection_that_sends_single_bytes_is_closed(monkeypatch: pytest.Monk
 
 
 @stranger.needed
-def test_a_connection_of_another_user_is_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loopback, "REQUEST_TIMEOUT", 3600.0)
-    with _waiting() as (listener, _, _):
+def test_a_connection_of_another_user_is_closed_at_once() -> None:
+    with _waiting(request_timeout=3600.0) as (listener, _, _):
         script = """
 with socket.create_connection(("127.0.0.1", given), timeout=10) as held:
     print(json.dumps(held.recv(100).decode()))
@@ -264,10 +268,10 @@ with socket.create_connection(("127.0.0.1", given), timeout=10) as held:
 
 @contextlib.contextmanager
 def _waiting(
-    patience: float = 60.0,
+    patience: float = 60.0, request_timeout: float = 60.0
 ) -> Iterator[tuple[loopback.RedirectListener, google.SignInAttempt, Future[str]]]:
     """A sign-in that waits in another thread; a test that has not ended it ends it here."""
-    listener = loopback.RedirectListener()
+    listener = loopback.RedirectListener(request_timeout)
     attempt = google.SignInAttempt.new(listener.redirect)
     with ThreadPoolExecutor(1) as pool:
         code = pool.submit(listener.wait, attempt, patience)

@@ -145,11 +145,10 @@ def test_text_that_is_too_long_is_left_out_and_marked() -> None:
     ]
 
 
-def test_archives_that_unpack_to_much_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diff, "UNPACKED_LIMIT", 10)
-    assert len(diff.files([], [archive(("a", b"1" * 6), ("b", b"1" * 4))])[0]) == 2
+def test_archives_that_unpack_to_much_are_not_compared() -> None:
+    assert len(diff.files([], [archive(("a", b"1" * 6), ("b", b"1" * 4))], room=10)[0]) == 2
     with pytest.raises(BadBundle, match="too large to compare"):
-        diff.files([], [archive(("a", b"1" * 6)), archive(("b", b"1" * 5))])
+        diff.files([], [archive(("a", b"1" * 6)), archive(("b", b"1" * 5))], room=10)
 
 
 def test_a_small_archive_that_unpacks_to_much_takes_little_memory() -> None:

@@ -11,20 +11,20 @@ import pytest
 
 from tests.support.following import JOB, Agent, Clock, Reader, Stream, Streams, reading
 from tests.support.shelf import Shelf
+from tests.support.waiting import until
 from tpujob.domain.model import Job, State
 from tpujob.lib.tries import Backoff, Deadline
 from tpujob.protocol import live
 from tpujob.service.logs import LiveLogs, Logs
-from tpujob.service.logs.live_stream import IDLE, UNSTORED_TTL, Tails
+from tpujob.service.logs.live_stream import UNSTORED_TTL, LiveLimits, Tails
 from tpujob.wiring.backend import Backend
 
 LONG = 60.0  #: seconds; no test waits so long, unless it is about to fail
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first reader waits for the first words of the hosts, however late their streams begin."""
-    monkeypatch.setattr("tpujob.service.logs.live_stream.FIRST", LONG)
+#: The first reader waits for the first words of the hosts, however late their streams begin.
+PATIENT = LiveLimits(first=LONG)
+HASTY = PATIENT._replace(pauses=Backoff(0.01, 0.01))  #: opens broken streams again at once
 
 
 @dataclass
@@ -33,12 +33,13 @@ class Followed:
 
     written: int = 5
     deaf: set[int] = field(default_factory=set[int])
+    limits: LiveLimits = PATIENT
 
     def __post_init__(self) -> None:
         self.shelf = Shelf()
         self.agents = [Agent(self.shelf, host, written=self.written) for host in (0, 1)]
         self.streams = Streams(self.agents, deaf=self.deaf)
-        self.heard: Any = LiveLogs(self.streams)  # pyright: ignore[reportArgumentType]
+        self.heard: Any = LiveLogs(self.streams, self.limits)  # pyright: ignore[reportArgumentType]
         self.logs: Any = Logs(self.shelf, self.heard)  # pyright: ignore[reportArgumentType]
 
     def fresh(self) -> Logs:
@@ -65,19 +66,19 @@ def two(following: Callable[..., Followed]) -> Followed:
 
 
 def closed(stream: Stream) -> bool:
-    """Whether it is within ten seconds."""
+    """Whether it is, soon or late."""
     with stream.change:
-        return stream.change.wait_for(lambda: None in stream.messages, 10)
+        return stream.change.wait_for(lambda: None in stream.messages, LONG)
 
 
-def test_many_readers_share_the_streams(two: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_readers_share_the_streams(two: Followed, clock: Clock) -> None:
     streams = two.streams
     readers = [Reader(two.fresh(), blocks=bool(n % 2)) for n in range(4)]
     for reader in readers:
         reader.read()
         assert reader.last == {0: 5, 1: 5}
     assert sorted(host for host, _ in streams.opened) == [0, 1]
-    monkeypatch.setattr("tpujob.service.logs.live_stream.IDLE", 0.0)
+    clock.passes(PATIENT.idle + 1)
     for host, stream in streams.opened:
         stream.tell({"kind": live.TAILS, "hosts": [host]})
     assert all(closed(stream) for _, stream in streams.opened)
@@ -90,18 +91,20 @@ def test_a_backend_that_stops_closes_its_streams(two: Followed) -> None:
     assert all(closed(stream) for _, stream in two.streams.opened)
 
 
-def test_a_broken_stream_is_opened_again(two: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", Backoff(0.01, 0.01))
+def test_a_broken_stream_is_opened_again(following: Callable[..., Followed]) -> None:
+    two = following(limits=HASTY)
     reader = Reader(two.fresh(), blocks=True)
     reader.read()
     two.agents[0].write(3)
     two.agents[1].write(4)  # and both tell it to whoever calls them again
     for _, stream in list(two.streams.opened):
         stream.tell(None)
-    until = time.monotonic() + 20
-    while reader.last != {0: 8, 1: 9} and time.monotonic() < until:
+
+    def last() -> bool:
         reader.read()
-    assert reader.last == {0: 8, 1: 9}
+        return reader.last == {0: 8, 1: 9}
+
+    until(last, lambda: str(reader.last))
 
 
 def test_lines_of_a_host_come_while_another_is_silent(following: Callable[..., Followed]) -> None:
@@ -142,49 +145,47 @@ MANY = [replace(JOB, id=f"{n:06d}") for n in range(1, 5)]
 
 
 def test_who_follows_more_than_are_followed_at_once_takes_the_place_of_what_nobody_reads(
-    two: Followed, monkeypatch: pytest.MonkeyPatch, clock: Clock
+    following: Callable[..., Followed], clock: Clock
 ) -> None:
-    monkeypatch.setattr("tpujob.service.logs.live_stream.ATTEMPTS", 2)
+    two = following(limits=PATIENT._replace(attempts=2))
     logs = two.logs
     for job in MANY[:2]:
         assert logs.block(job).data.count(b"\n") == 10
-        clock.passes(IDLE / 2)
+        clock.passes(PATIENT.idle / 2)
     refused = logs.block(MANY[2])
     assert (refused.data, len(two.streams.opened)) == (b"", 4), "both are read"
     assert "(too many logs are followed at once)" in refused.note
-    clock.passes(IDLE * 0.3)
+    clock.passes(PATIENT.idle * 0.3)
     assert logs.block(MANY[2]).data.count(b"\n") == 10
     assert logs.block(MANY[2]).note == ""
     assert "(too many" in logs.block(MANY[0]).note, "it was read longest ago, and gave its place up"
 
 
 def test_what_nobody_reads_any_more_is_forgotten_though_nobody_else_comes(
-    two: Followed, monkeypatch: pytest.MonkeyPatch, clock: Clock
+    following: Callable[..., Followed], clock: Clock
 ) -> None:
-    monkeypatch.setattr("tpujob.service.logs.live_stream.TIDIED", 0.01)
-    heard = two.heard
+    heard = following(limits=PATIENT._replace(tidied=0.01)).heard
     heard.tails(JOB, len(JOB.attempts), Deadline(10))
     assert heard.held > 0
-    clock.passes(IDLE + UNSTORED_TTL / 2)
+    clock.passes(PATIENT.idle + UNSTORED_TTL / 2)
     heard.tails(MANY[0], len(JOB.attempts), Deadline(10))
     both = heard.held
     clock.passes(UNSTORED_TTL / 2 + 1)
-    until = time.perf_counter() + 20
-    while heard.held == both:
-        assert time.perf_counter() < until, "it is still there"
+    until(lambda: heard.held != both, "it is still there")
     assert heard.held > 0, "and only that"
 
 
 def test_the_memory_for_all_that_is_heard_is_bounded(
-    following: Callable[..., Followed], monkeypatch: pytest.MonkeyPatch, clock: Clock
+    following: Callable[..., Followed], clock: Clock
 ) -> None:
-    large = following(written=200)
+    alone = following(written=200)
+    alone.logs.block(MANY[0])
+    stream_bytes = alone.heard.held
+    large = following(written=200, limits=PATIENT._replace(held=2 * stream_bytes))
     heard, logs = large.heard, large.logs
     logs.block(MANY[0])
-    stream_bytes = heard.held
-    monkeypatch.setattr("tpujob.service.logs.live_stream.HELD", 2 * stream_bytes)
     logs.block(MANY[1])
-    clock.passes(IDLE + 1)
+    clock.passes(PATIENT.idle + 1)
     logs.block(MANY[1])
     assert logs.block(MANY[2]).note == "", "there was room: nobody reads the first one"
     assert heard.held <= 2 * stream_bytes
@@ -211,21 +212,19 @@ def test_hosts_are_asked_only_between_start_and_end_of_an_attempt(two: Followed,
 
 
 def heard_until(heard: Any, job: Job, arrived: Callable[[Tails], bool]) -> None:
-    until = time.perf_counter() + 20
-    while not arrived(heard.tails(job, len(job.attempts), Deadline(10))):
-        assert time.perf_counter() < until, "it was not heard"
+    until(lambda: arrived(heard.tails(job, len(job.attempts), Deadline(LONG))), "it was not heard")
 
 
 def test_hosts_that_are_heard_when_their_program_is_stopped_are_heard_to_their_end(
-    two: Followed, monkeypatch: pytest.MonkeyPatch, clock: Clock
+    following: Callable[..., Followed], clock: Clock
 ) -> None:
-    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", Backoff(0.01, 0.01))
+    two = following(limits=HASTY)
     others, agents, streams = set(threading.enumerate()), two.agents, two.streams
     reader = Reader(two.fresh(), blocks=True)
     reader.read()
     reader.job = STOPPING
     for _ in range(3):
-        clock.passes(IDLE * 0.8)
+        clock.passes(PATIENT.idle * 0.8)
         reader.read()
     by_host = dict(streams.opened)
     for agent in agents:
@@ -255,9 +254,9 @@ def test_an_unheard_host_is_no_trouble_after_the_end(following: Callable[..., Fo
     assert logs.block(STOPPING).note == ""
 
 
-def test_an_agent_that_just_ended_is_fine(two: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_just_ended_is_fine(following: Callable[..., Followed]) -> None:
     """A program has ended a moment before the backend knows it."""
-    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", Backoff(LONG, LONG))
+    two = following(limits=PATIENT._replace(pauses=Backoff(LONG, LONG)))
     assert two.logs.block(JOB).note == ""
     for _, stream in two.streams.opened:
         stream.tell(None)

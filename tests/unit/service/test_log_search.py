@@ -182,15 +182,12 @@ def test_an_invalid_search_is_refused_with_a_reason(query: SearchQuery, reason: 
         reader(shelf).search(JOB, query)
 
 
-def test_a_search_that_ran_out_of_time_can_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_ran_out_of_time_can_go_on() -> None:
     shelf, wrote = noisy()
-    logs = reader(shelf)
-    monkeypatch.setattr("tpujob.service.logs.log.SEARCH", 0)
-    first = logs.search(JOB, {"text": "nan"})
+    first = reader(shelf, search=0).search(JOB, {"text": "nan"})
     assert not first["complete"]
     assert first["searched"] < first["bytes"]
-    monkeypatch.undo()
-    assert logs.search(JOB, {"text": "nan"})["matching"] == sum(
+    assert reader(shelf).search(JOB, {"text": "nan"})["matching"] == sum(
         grep(lines, "-F", "nan") for lines in wrote.values()
     )
 
@@ -234,10 +231,9 @@ def test_marks_are_at_the_match_also_behind_a_letter_whose_small_form_is_longer(
     assert by.spans(["İ Loss, loss"]) == [[(2, 6), (8, 12)]]
 
 
-def test_a_search_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_beyond_the_limit_is_refused() -> None:
     shelf, _ = noisy(lines=10)
-    logs = reader(shelf)
-    monkeypatch.setattr("tpujob.service.logs.log.SEARCH", 0)
+    logs = reader(shelf, search=0)
     with ExitStack() as busy:
         for _ in range(4):
             busy.enter_context(logs._seat())  # pyright: ignore[reportPrivateUsage]

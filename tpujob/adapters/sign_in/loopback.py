@@ -21,7 +21,8 @@ class RedirectListener:
     """The listener at the redirect address of a sign-in. Listens from the start, so that no other program can take the
     port, and serves connections in parallel, so that none delays the browser's."""
 
-    def __init__(self) -> None:
+    def __init__(self, request_timeout: float = REQUEST_TIMEOUT) -> None:
+        self._request_timeout = request_timeout
         self._code = ""
         self._error: Unauthorized | None = None
         self._attempt: SignInAttempt | None = None
@@ -61,7 +62,7 @@ class RedirectListener:
             peer = unix_sockets.uid_of_peer(writer.get_extra_info("socket"))
             if peer not in (None, 0, os.geteuid()):
                 return
-            async with asyncio.timeout(REQUEST_TIMEOUT):
+            async with asyncio.timeout(self._request_timeout):
                 request = await reader.readuntil(b"\r\n\r\n")
             accepted = self._accept(request.decode("latin-1"))
             writer.write(_page(_DONE, "200 OK") if accepted else _page(_OTHER, "400 Bad Request"))

@@ -18,16 +18,16 @@ from tpujob.protocol.bundle import ArchiveMember, BadBundle, members
 FETCH_PATIENCE = 600.0  #: seconds of retries for a download
 
 
-def fetch_bundle(storage: Storage, path: str) -> str:
-    """Return the folder of the unpacked bundle, downloading it unless this host has it. Raises Failure."""
+def fetch_bundle(storage: Storage, path: str, bundles: str = BUNDLES) -> str:
+    """Return the bundle's unpacked folder below `bundles`, downloading it unless this host has it. Raises Failure."""
     match = re.search(r"/([0-9a-f]{64})\.tar\.gz$", path)
     if not match:
         raise Failure("%s does not have its hash in its name" % path)
-    folder = os.path.join(BUNDLES, match.group(1))
+    folder = os.path.join(bundles, match.group(1))
     if os.path.isdir(folder):
         return folder
-    os.makedirs(BUNDLES, exist_ok=True)
-    scratch = tempfile.mkdtemp(dir=BUNDLES)
+    os.makedirs(bundles, exist_ok=True)
+    scratch = tempfile.mkdtemp(dir=bundles)
     try:
         archive, files = os.path.join(scratch, "archive"), os.path.join(scratch, "files")
         _download(storage, path, archive, match.group(1))

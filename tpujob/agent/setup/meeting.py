@@ -23,19 +23,22 @@ from tpujob.lib.threads import start_loop
 from tpujob.protocol import UnreachedDocument, signing
 
 KIND = "meeting"  #: the kind of the signatures
-CONNECT = 3.0  #: seconds to connect, and as many for the exchange
 #: seconds between two requests of a host: a constant, and a part for each host of the slice
 AGAIN, AGAIN_EACH = 0.5, 0.005
-ANSWER = 10.0  #: seconds after the patience of host 0 in which its answer may arrive
-#: seconds without an answer of host 0 after which a host checks for a firewall; without one, a host 0 that does not
-#: listen yet refuses connections
-CUT_OFF = 30.0
+REACH = 5.0  #: seconds to reach a port, which takes milliseconds inside a network
 AT_ONCE = 64  #: connections that host 0 serves at once
 MAX_REQUEST, MAX_ANSWER = 64 * 1024, 16 * 1024 * 1024  #: bytes
 
 
 class Meetings:
     """The meetings of the hosts of one attempt, one after the other."""
+
+    connect = 3.0  #: seconds to connect, and as many for the exchange
+    answer = 10.0  #: seconds after the patience of host 0 in which its answer may arrive
+    #: seconds without an answer of host 0 after which a host checks for a firewall; without one, a host 0 that does not
+    #: listen yet refuses connections
+    cut_off = 30.0
+    reach = REACH
 
     def __init__(self, host: int, hosts: int, address: Address, key: str) -> None:
         """Host 0 listens on `address` from now on."""
@@ -83,7 +86,7 @@ class Meetings:
             answer: Record = {"words": [messages[k] for k in sorted(messages)]}
             answer = self._answers[number] = {"missing": missing} if missing else answer
             waiting = {(number, k) for k in messages if k}
-            until = time.monotonic() + ANSWER  # this attempt may end then, and close its port
+            until = time.monotonic() + self.answer  # this attempt may end then, and close its port
             while not waiting <= self._fetched and time.monotonic() < until:
                 check_stop()
                 self._change.wait(0.2)
@@ -113,14 +116,14 @@ class Meetings:
         try:
             # not logged: a stranger may send anything any number of times
             with contextlib.suppress(OSError, ValueError, RecursionError), sock:
-                self._reply(sock, time.monotonic() + CONNECT)
+                self._reply(sock, time.monotonic() + self.connect)
         finally:
             self._free.release()
 
     def _reply(self, sock: socket.socket, until: float) -> None:
         """Take the message of another host, and send the answer of its round, or null."""
         own_number = secrets.token_hex(16)
-        sock.settimeout(CONNECT)
+        sock.settimeout(self.connect)
         sock.sendall(own_number.encode() + b"\n")
         request = parse_json(_read_line(sock, MAX_REQUEST, until))
         peer_number, text = str(request.get("number")), str(request.get("text"))
@@ -145,33 +148,33 @@ class Meetings:
 
     def _poll_answer(self, message: Record, until: float, check_stop: Check) -> Record:
         """Send the message until host 0 has the answer. Raises Failure, Stopped."""
-        cut_off = min(until, time.monotonic() + CUT_OFF)
+        cut_off = min(until, time.monotonic() + self.cut_off)
         while True:
             check_stop()
             greeted, answer = self._exchange(json.dumps(message))
             now = time.monotonic()
             if answer is not None:
                 return answer
-            if now >= until + (ANSWER if greeted else 0.0):
+            if now >= until + (self.answer if greeted else 0.0):
                 return {"missing": [0]}
             if not greeted and now > cut_off:
-                if find_closed_port(self._address[0], [self._address[1]], check_stop):
+                if find_closed_port(self._address[0], [self._address[1]], check_stop, self.reach):
                     raise unreached_failure(self._host, self._address[1])
                 cut_off = float("inf")
             time.sleep(AGAIN + AGAIN_EACH * self._hosts)
 
     def _exchange(self, text: str) -> Tuple[bool, Optional[Record]]:
         """Send the message. Return whether host 0 has greeted, and its answer, or None without one."""
-        until, greeting = time.monotonic() + CONNECT, ""
+        until, greeting = time.monotonic() + self.connect, ""
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            sock = socket.create_connection(route_to(self._address), timeout=CONNECT)
+            sock = socket.create_connection(route_to(self._address), timeout=self.connect)
             stack.enter_context(sock)
             greeting = _read_line(sock, 64, until).decode("ascii", "replace")
             own_number, host, number = secrets.token_hex(16), str(self._host), str(self._round)
             mac = signing.sign(self._key, KIND, greeting, own_number, host, number, text)
             request = {"number": own_number, "host": self._host, "round": self._round, "text": text}
             sock.sendall(json.dumps(dict(request, mac=mac)).encode() + b"\n")
-            reply = parse_json(_read_line(sock, MAX_ANSWER, until + CONNECT))
+            reply = parse_json(_read_line(sock, MAX_ANSWER, until + self.connect))
             answer = str(reply.get("text"))
             if signing.verify(self._key, reply.get("mac"), KIND, greeting, own_number, answer):
                 return True, parse_json(answer.encode()) or None
@@ -195,23 +198,24 @@ def _read_line(sock: socket.socket, limit: int, until: float) -> bytes:
 # Connections between hosts: a firewall drops packets without an answer -----------------------------------------------
 
 
-REACH = 5.0  #: seconds for a connection, which takes milliseconds inside a network
 TRIES = 2  #: tries before a port counts as closed; each sends three packets
 SILENT = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
 
 
-def find_closed_port(address: str, ports: Iterable[int], check_stop: Check) -> Optional[int]:
+def find_closed_port(
+    address: str, ports: Iterable[int], check_stop: Check, reach: float = REACH
+) -> Optional[int]:
     """Return the first of the ports that gives no answer, not even a refusal; None: all answer. Raises Stopped."""
     for port in ports:
-        if not any(_does_answer((address, port), check_stop) for _ in range(TRIES)):
+        if not any(_does_answer((address, port), check_stop, reach) for _ in range(TRIES)):
             return port
     return None
 
 
-def _does_answer(address: Address, check_stop: Check) -> bool:
+def _does_answer(address: Address, check_stop: Check, reach: float) -> bool:
     check_stop()
     try:
-        socket.create_connection(route_to(address), timeout=REACH).close()
+        socket.create_connection(route_to(address), timeout=reach).close()
     except OSError as error:
         # a refusal is an answer
         return not (isinstance(error, socket.timeout) or error.errno in SILENT)

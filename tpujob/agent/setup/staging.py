@@ -19,12 +19,9 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Set, TextIO,
 
 from tpujob.agent.base import Failure, Note
 from tpujob.agent.folders import on_this_host
-from tpujob.agent.storage import Storage, StorageError, StoredObject, md5_of, retry
+from tpujob.agent.storage import RETRY_TIMEOUT, Storage, StorageError, StoredObject, md5_of, retry
 from tpujob.protocol import StageOrder
 
-THREADS = 16
-PART = 64 * 1024 * 1024  #: bytes of a file that one request fetches
-SPARE = 256 * 1024 * 1024  #: bytes that must stay free
 TELL_EVERY = 10.0  #: seconds between two lines of the log about the progress
 LEFT_OUT = 5  #: most names in a line of the log about objects that cannot be files
 
@@ -39,6 +36,11 @@ class _File(NamedTuple):
 
 class Staging:
     """A copy of one data set to this host."""
+
+    threads = 16
+    part = 64 * 1024 * 1024  #: bytes of a file that one request fetches
+    spare = 256 * 1024 * 1024  #: bytes that must stay free
+    patience = RETRY_TIMEOUT  #: seconds of retries for a request
 
     def __init__(self, order: StageOrder, storage: Storage, note: Note) -> None:
         self._source = order["source"].rstrip("/") + "/"
@@ -113,7 +115,7 @@ class Staging:
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         shutil.rmtree(self._parts, ignore_errors=True)
         os.makedirs(self._parts, mode=0o700)
-        free = max(0, shutil.disk_usage(self.folder).free - SPARE)
+        free = max(0, shutil.disk_usage(self.folder).free - self.spare)
         if size > free:
             raise Failure(
                 "%s needs %s more on this host, where %s has %s free; let the program stream it instead"
@@ -134,11 +136,11 @@ class Staging:
 
     def _fetch_all(self, files: List[_File]) -> None:
         began, total = time.monotonic(), sum(f.object.size for f in files)
-        lanes = max(1, THREADS // len(files))  # parallel requests for one file
+        lanes = max(1, self.threads // len(files))  # parallel requests for one file
         self._done = 0
         self._failed = False
         record = open(self._record, "a", encoding="utf-8")  # noqa: SIM115
-        pool = ThreadPoolExecutor(THREADS)
+        pool = ThreadPoolExecutor(self.threads)
         futures: List[Future[None]] = []
         try:
             futures.extend(pool.submit(self._fetch, file, lanes, record) for file in files)
@@ -178,7 +180,8 @@ class Staging:
         size = file.object.size
         with open(file.partial, "wb") as empty:
             empty.truncate(size)
-        spans = [(start, min(start + PART, size)) for start in range(0, size, PART)]
+        starts = range(0, size, self.part)
+        spans = [(start, min(start + self.part, size)) for start in starts]
         if lanes > 1 and len(spans) > 1:
             with ThreadPoolExecutor(lanes) as pool:
                 list(pool.map(functools.partial(self._fetch_part, file), spans))
@@ -212,7 +215,7 @@ class Staging:
             self._done += span[1] - span[0]
 
     def _retry(self, call: Callable[[], Any]) -> Any:
-        return retry(call, wait=lambda seconds: self._cancelled.wait(seconds) or self._failed)
+        return retry(call, self.patience, lambda s: self._cancelled.wait(s) or self._failed)
 
 
 def _folders_above(path: str, top: str) -> Iterator[str]:

@@ -69,10 +69,12 @@ def take_over_host(attempt: HostAttempt) -> None:
     remove_leftovers(own_folder)
 
 
-def take_lock_of_host(attempt: HostAttempt) -> None:
+def take_lock_of_host(
+    attempt: HostAttempt, path: str = HOST_LOCK, kill_patience: float = KILL_PATIENCE
+) -> None:
     """Take the lock of the one daemon that may start processes. Raises Failure."""
     # a stopped attempt may still upload its outputs
-    attempt.host_lock = take_lock(HOST_LOCK, OUTPUTS_PATIENCE + KILL_PATIENCE)
+    attempt.host_lock = take_lock(path, OUTPUTS_PATIENCE + kill_patience)
     if attempt.host_lock is None:
         raise Failure("another agent does not release this host")
 
@@ -280,7 +282,9 @@ def may_install(setup: str) -> bool:
     return _INSTALLS.search(setup) is not None
 
 
-def wait_for_package_locks(note: Note, patience: float = LOCK_PATIENCE) -> None:
+def wait_for_package_locks(
+    note: Note, patience: float = LOCK_PATIENCE, pause: float = PAUSE
+) -> None:
     """Wait until no package lock is held, or for `patience` seconds. Two checks in a row count, as unattended-upgrades
     releases its lock for a moment between two packages."""
     holder = _find_lock_holder()
@@ -293,7 +297,7 @@ def wait_for_package_locks(note: Note, patience: float = LOCK_PATIENCE) -> None:
         if time.monotonic() - begin > patience:
             note("packages are still being installed after %.0f s: continuing" % patience)
             return
-        time.sleep(PAUSE)
+        time.sleep(pause)
         free = 0 if _find_lock_holder() else free + 1
     note("the package locks are free after %.0f s" % (time.monotonic() - begin))
 

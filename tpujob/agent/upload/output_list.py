@@ -8,13 +8,13 @@ that a host of this job has written, and a lost upload never costs an older file
 from __future__ import annotations
 
 import json
+import time
 from functools import partial
-from typing import Dict, List, NamedTuple, Optional
+from typing import Callable, Dict, List, NamedTuple, Optional
 
 from tpujob.agent.storage import Storage, StorageError, retry
 from tpujob.protocol import signing
 
-MAX_SIZE = 256 * 1024**2  #: bytes of a list
 WRITE_TIMEOUT = 10.0  #: seconds of retries for a write
 ABSENT = (404, 416)  #: HTTP statuses of absent and of empty objects
 
@@ -30,9 +30,19 @@ class Content(NamedTuple):
 class OutputList:
     """The list of one host. `contents` are written by `write`. For one thread at a time."""
 
-    def __init__(self, storage: Storage, path: str, key: str, owner: List[str]) -> None:
+    max_size = 256 * 1024**2  #: bytes of a list
+
+    def __init__(
+        self,
+        storage: Storage,
+        path: str,
+        key: str,
+        owner: List[str],
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
         """`owner` are words that name this host of this job alone. With an empty key no signature is valid."""
         self._storage, self._path, self._key, self._owner = storage, path, key, owner
+        self._wait = wait
         #: the contents that each object may have, by name, the newest last; None: absent
         self.contents: Dict[str, List[Optional[Content]]] = {}
         self._written = self._text()
@@ -41,7 +51,7 @@ class OutputList:
         """Read the bucket's list, and return whether it has a valid signature. Raises StorageError."""
         pieces: List[bytes] = []
         try:
-            self._storage.read(self._path, pieces.append, span=(0, MAX_SIZE))
+            self._storage.read(self._path, pieces.append, span=(0, self.max_size))
         except StorageError as error:
             if error.status in ABSENT:
                 return False
@@ -64,17 +74,17 @@ class OutputList:
         self.contents[name] = [*(old for old in contents if old != content), content]
 
     def write(self) -> None:
-        """Write the list unless the bucket has it. Raises StorageError, also for a list above MAX_SIZE."""
+        """Write the list unless the bucket has it. Raises StorageError, also for a list above `max_size`."""
         text = self._text()
         if text == self._written:
             return
         data = signing.sign(self._key, "outputs", *self._signed(text)).encode() + b"\n" + text
-        if len(data) > MAX_SIZE:
+        if len(data) > self.max_size:
             message = "%d files are too many: their list would have more than %d MiB"
-            raise StorageError(message % (len(self.contents), MAX_SIZE // 1024**2))
+            raise StorageError(message % (len(self.contents), self.max_size // 1024**2))
         self._written = b""  # a failed upload may have replaced the list
         # Cloud Storage accepts about one write a second of an object
-        retry(partial(self._storage.put, self._path, data), WRITE_TIMEOUT)
+        retry(partial(self._storage.put, self._path, data), WRITE_TIMEOUT, self._wait)
         self._written = text
 
     def _text(self) -> bytes:

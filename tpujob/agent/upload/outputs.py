@@ -68,8 +68,6 @@ EVERY = 300.0  #: seconds between two polls for new files, without a new checkpo
 #: seconds without a change after which a file is uploaded, unless a checkpoint was reported or the program has ended
 SETTLED = 2.0
 FINAL_TIMEOUT = 600.0  #: seconds of retries at the end
-RETRY = 5.0  #: seconds between two tries for a checkpoint, and at the end
-BATCH = 256 * 1024**2  #: bytes that are hashed, listed and uploaded together
 NOT_FOUND = 404  #: HTTP status
 PART = ".tpujob-part-"  #: prefix of incomplete downloads, which are never uploaded
 SHOWN = 3  #: most names in a line of the log
@@ -101,6 +99,9 @@ class _Change(NamedTuple):
 
 class Outputs:
     """The output folders of one host. Names of files are relative to the program's folder."""
+
+    retry_in = 5.0  #: seconds between two tries for a checkpoint, and at the end
+    batch = 256 * 1024**2  #: bytes that are hashed, listed and uploaded together
 
     def __init__(
         self,
@@ -316,7 +317,7 @@ class Outputs:
     def _upload_forever(self) -> None:
         retry_soon = False  # for a checkpoint
         while not self._over.is_set():
-            for_checkpoint = self._due.wait(RETRY if retry_soon else EVERY) or retry_soon
+            for_checkpoint = self._due.wait(self.retry_in if retry_soon else EVERY) or retry_soon
             self._due.clear()
             if not self._over.is_set():
                 error = self._upload(0 if for_checkpoint else SETTLED)
@@ -333,9 +334,9 @@ class Outputs:
         self._due.set()
         while True:
             error = self._upload(0)
-            if not error or time.monotonic() + RETRY > until:
+            if not error or time.monotonic() + self.retry_in > until:
                 return error
-            time.sleep(RETRY)
+            time.sleep(self.retry_in)
 
     def _upload(self, age: float) -> str:
         """Upload files unchanged for `age` seconds. Return the error; empty: the bucket is up to date, or frozen."""
@@ -416,7 +417,7 @@ class Outputs:
                 left_out[name] = LeftOut(name, reason_of(error), files.pop(name))
                 continue
             size += files[name].size
-            if size >= BATCH:
+            if size >= self.batch:
                 complete = self._send(batch) and complete
                 batch, size = [], 0
         complete = self._send(batch) and complete

@@ -26,12 +26,12 @@ MATTERS = ("phase", "exit_code", "notice", "error", "verdict", "saved_in")
 class ReportSchedule:
     """The times at which a report is written. Pure; times are monotonic."""
 
-    def __init__(self, every: float, stall: Optional[StallRule]) -> None:
-        """`every`: seconds between two writes without important changes."""
-        self._every, self._stall = every, stall
+    def __init__(self, every: float, stall: Optional[StallRule], gap: float = GAP) -> None:
+        """`every`: seconds between two writes without important changes; `gap`: least seconds between two writes."""
+        self._every, self._stall, self._gap = every, stall, gap
         self._written: Tuple[Any, ...] = ()  #: important facts of the newest report in the bucket
         self._written_at = self._retry_at = float("-inf")
-        self._delay = GAP  #: seconds from a failed write to the next try
+        self._delay = gap  #: seconds from a failed write to the next try
         #: the first such loss of the attempt is important; later ones may come and go each second
         self._was_nonfinite = False
 
@@ -40,7 +40,7 @@ class ReportSchedule:
     ) -> float:
         """Return the seconds until this report must be written; 0: now."""
         is_over, notice = report.get("phase") == Phase.EXITED, bool(report.get("notice"))
-        gap = HURRY if is_over and notice else GAP
+        gap = HURRY if is_over and notice else self._gap
         if not last and self._important_facts(report, evidence) == self._written:
             gap = min(self._every, SAVING) if notice and not is_over else self._every
         return max(0.0, self._written_at + gap - now, self._retry_at - now)
@@ -48,7 +48,7 @@ class ReportSchedule:
     def note_written(self, report: ReportDocument, evidence: bytes, now: float) -> None:
         self._written = self._important_facts(report, evidence)
         self._written_at = now
-        self._delay = GAP
+        self._delay = self._gap
 
     def note_failed(self, now: float) -> None:
         self._retry_at = now + self._delay
@@ -83,13 +83,15 @@ class ReportWriter:
         vitals: Callable[[], ReportDocument],
         curves: Callable[[], bytes] = bytes,
         redactor: Redactor,
+        gap: float = GAP,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """`first` is the first report; `vitals` returns facts that change all the time. Reports are redacted."""
-        self._storage, self._key = storage, key
+        self._storage, self._key, self._clock = storage, key, clock
         self._path = paths.report_path(plan["workdir"], plan["attempt"], plan["host"])
         every = max(1.0, plan["report_every"])
         self._look = min(LOOK, every)
-        self._schedule = ReportSchedule(every, plan.get("stall"))
+        self._schedule = ReportSchedule(every, plan.get("stall"), gap)
         self._number = 0  #: the number of the newest report
         self._vitals, self._curves, self._redactor = vitals, curves, redactor
         self._report: ReportDocument = {**first}
@@ -143,7 +145,7 @@ class ReportWriter:
 
     def _write(self, report: ReportDocument, evidence: bytes, curves: bytes) -> bool:
         # from the clock, so that numbers grow across restarts of the agent, even without its folder
-        self._number = max(self._number + 1, int(time.time() * 1000))
+        self._number = max(self._number + 1, int(self._clock() * 1000))
         numbered: ReportDocument = {**report, "seq": self._number, "at": self._storage.time()}
         metadata, body = sign_report(numbered, self._key, evidence, curves)
         with contextlib.suppress(StorageError):

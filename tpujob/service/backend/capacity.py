@@ -126,8 +126,7 @@ def open_circuits(circuits: Mapping[str, Circuit], now: float) -> list[OpenCircu
 log = logging.getLogger(__name__)
 
 EVERY = 300.0  #: seconds between two readings
-#: seconds that the caller who begins the first reading waits for it
-FIRST_READING = 3.0
+FIRST_READING = 3.0  #: seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +140,16 @@ class Quotas:
     """Thread-safe. At most one read is under way; other callers meanwhile get the previous result."""
 
     def __init__(
-        self, read: Callable[[], QuotaOverview], clock: Clock, *, every: float = EVERY
+        self,
+        read: Callable[[], QuotaOverview],
+        clock: Clock,
+        *,
+        every: float = EVERY,
+        first: float = FIRST_READING,
     ) -> None:
-        """`read` may raise TpujobError. `every`: least seconds between two readings; only `look` begins one."""
-        self._read, self._clock, self._every = read, clock, every
+        """`read` may raise TpujobError. `every`: least seconds between two readings; only `look` begins one. `first`:
+        seconds that the caller who begins the first reading waits for it."""
+        self._read, self._clock, self._every, self._first = read, clock, every, first
         self._lock = threading.Lock()
         self._last = Looked()
         self._again_at = 0.0
@@ -161,7 +166,7 @@ class Quotas:
                 begun.start()
                 self._reading = begun
         if begun and (wait or self._last.found is None):
-            begun.join(FIRST_READING)
+            begun.join(self._first)
         return self._last
 
     def _run(self) -> None:

@@ -22,18 +22,27 @@ from tpujob.service.logs.live_tail import LiveTail, Ring
 
 log = logging.getLogger(__name__)
 
-IDLE = 30.0  #: seconds without a reader, after which a stream is closed
-#: seconds after that for which lines not stored yet are kept, if there is room
+#: seconds after the last reader left for which lines not stored yet are kept, if there is room
 UNSTORED_TTL = 600.0
 CONNECT = 10.0  #: seconds for a connection
-PAUSES = Backoff(first=1.0, longest=15.0)  #: between two tries
 TRIES = 2  #: failed tries after a stream's end that are no trouble: the program may have ended, too
-TIDIED = 10.0  #: seconds between two searches for attempts that no reader follows any more
-FIRST = 4.0  #: seconds that the first reader waits for the first lines
-ATTEMPTS = 32  #: that are followed at once, or remembered
 STREAMS = 64  #: hosts of one attempt that are followed; the others are read from the bucket
-#: bytes of the tails of all attempts, of one attempt, and of one host at least
-HELD, ROOM, LEAST = 64 * 1024 * 1024, 32 * 1024 * 1024, 256 * 1024
+#: bytes of the tails of one attempt, and of one host at least
+ROOM, LEAST = 32 * 1024 * 1024, 256 * 1024
+
+
+class LiveLimits(NamedTuple):
+    """The times, attempts and memory of live output."""
+
+    idle: float = 30.0  #: seconds without a reader, after which a stream is closed
+    pauses: Backoff = Backoff(first=1.0, longest=15.0)  #: between two tries
+    tidied: float = 10.0  #: seconds between two searches for attempts without a reader
+    first: float = 4.0  #: seconds that the first reader waits for the first lines
+    attempts: int = 32  #: that are followed at once, or remembered
+    held: int = 64 * 1024 * 1024  #: bytes of the tails of all attempts
+
+
+LIMITS = LiveLimits()
 
 
 class Tails(NamedTuple):
@@ -52,8 +61,8 @@ NOTHING = Tails({}, whole=False, over=False)
 class LiveLogs:
     """Threads may share it."""
 
-    def __init__(self, hosts: Hosts) -> None:
-        self._hosts = hosts
+    def __init__(self, hosts: Hosts, limits: LiveLimits = LIMITS) -> None:
+        self._hosts, self._limits = hosts, limits
         self._change = Condition()
         self._followed: dict[tuple[str, int], _Attempt] = {}
         self._closed = Event()
@@ -62,7 +71,7 @@ class LiveLogs:
     def tails(self, job: Job, attempt: int, until: Deadline) -> Tails:
         """Return what was received of that attempt; its hosts are followed from now on, if it runs. The first reader
         waits a moment for the first lines."""
-        key, now = (job.id, attempt), time.monotonic()
+        key, now, limits = (job.id, attempt), time.monotonic(), self._limits
         slice = job.slice if _runs(job, attempt) else None
         with self._change:
             self._forget(now)
@@ -73,14 +82,14 @@ class LiveLogs:
                 followed.end(now, stored=job.stopped or job.state is not State.HOLDING)
                 return followed.tails()
             if followed is None:
-                if len(self._followed) >= ATTEMPTS and not self._give_way(now):
+                if len(self._followed) >= limits.attempts and not self._give_way(now):
                     return NOTHING._replace(trouble="too many logs are followed at once")
-                followed = _Attempt(self._hosts, slice, key, self._change, self._fit)
+                followed = _Attempt(self._hosts, slice, key, self._change, self._fit, limits)
                 self._followed[key] = followed
                 self._tidy()
             followed.read_at = now
             followed.connect()
-            patience = min(FIRST - (now - followed.began), until.left())
+            patience = min(limits.first - (now - followed.began), until.left())
             if patience > 0:
                 self._change.wait_for(followed.has_begun, patience)
             return followed.tails()
@@ -105,7 +114,7 @@ class LiveLogs:
             start_loop("live tidy", self._forget_in_time)
 
     def _forget_in_time(self) -> None:
-        while not self._closed.wait(TIDIED):
+        while not self._closed.wait(self._limits.tidied):
             with self._change:
                 self._forget(time.monotonic())
                 if not self._followed:
@@ -128,7 +137,7 @@ class LiveLogs:
     def _fit(self) -> None:
         """Free memory above the limit: forget idle attempts first, then the oldest lines of the largest."""
         now = time.monotonic()
-        while self.held > HELD:
+        while self.held > self._limits.held:
             if not self._give_way(now):
                 max(self._followed.values(), key=lambda followed: followed.size).shorten()
 
@@ -143,9 +152,11 @@ class _Attempt:
         key: tuple[str, int],
         change: Condition,
         fit: Callable[[], None],
+        limits: LiveLimits,
     ) -> None:
         """`fit` is called when a host's tail has grown."""
         self.hosts, self.slice, self.change, self._fit = hosts, slice, change, fit
+        self.limits = limits
         self.job, self.attempt = key
         self.count = len(slice.endpoints)
         self.rings: dict[int, Ring] = {}
@@ -193,12 +204,12 @@ class _Attempt:
 
     def idle(self, now: float) -> bool:
         """Return whether no reader follows it now."""
-        return now - self.read_at > IDLE
+        return now - self.read_at > self.limits.idle
 
     def forgotten(self, now: float) -> bool:
         """Return whether it may be forgotten."""
         unsettled = any(ring.end > ring.settled for ring in self.rings.values())
-        return now - self.read_at > IDLE + (UNSTORED_TTL if unsettled else 0)
+        return now - self.read_at > self.limits.idle + (UNSTORED_TTL if unsettled else 0)
 
     def take(self, tail: live.TailMessage) -> None:
         ring = self.rings.setdefault(tail.host, Ring(max(LEAST, ROOM // self.count)))
@@ -261,7 +272,7 @@ class _HostStream:
                 if self._of.ended:  # it may have stored more since its last message
                     self._of.settled_at = time.monotonic()
                 self._of.change.notify_all()
-                self._of.change.wait_for(self._done, PAUSES.pause(max(failures, 1)))
+                self._of.change.wait_for(self._done, self._of.limits.pauses.pause(max(failures, 1)))
         with self._of.change:
             if self._of.streams.get(self.host) is self:
                 del self._of.streams[self.host]

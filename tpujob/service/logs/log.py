@@ -45,14 +45,16 @@ class Logs:
         *,
         fresh: float = LIST_TTL,
         answer: float = ANSWER,
+        search: float = SEARCH,
     ) -> None:
         """`live`: what running hosts print that is not stored yet. `fresh`: seconds for which readers of a log that
-        grows share a list. `answer`: seconds for one answer."""
+        grows share a list. `answer`: seconds for one answer; `search`: for a search,
+        and for the end of another one."""
         late, hint = "reading the log takes too long", "Try again, or ask for one host."
         self._deadline = partial(Deadline, answer, late=late, hint=hint)
         self._lists = SegmentLists(blobs, fresh)
         self._reader = SegmentReader(blobs)
-        self._live = live
+        self._live, self._search = live, search
         self._searches = Searches(self._reader)
         self._seats = BoundedSemaphore(SEARCHES)
 
@@ -152,7 +154,7 @@ class Logs:
         """Return what `JobsApi.log_search` documents. Raises BadRequest, NotFound, Busy, Transient."""
         query = _query(asked)
         number = _start(job, asked.get("host"), asked.get("attempt"), "").attempt
-        until, time = self._deadline(), Deadline(SEARCH)
+        until, time = self._deadline(), Deadline(self._search)
         log = (
             self._open(job, number, asked.get("host"), until)
             if number
@@ -182,7 +184,7 @@ class Logs:
     @contextmanager
     def _seat(self) -> Generator[None]:
         """Wait for the end of another search, if the limit is reached. Raises Busy."""
-        if not self._seats.acquire(timeout=SEARCH):
+        if not self._seats.acquire(timeout=self._search):
             raise Busy(f"more than {SEARCHES} searches at once", retry_after=2)
         try:
             yield
