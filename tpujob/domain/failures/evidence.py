@@ -200,7 +200,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
         Cause.SETUP, Reach.WORDS, _NOT_INSTALLED,
         r"^(?:\S+: )?(?:ModuleNotFoundError: )?No module named |Packages?NotFound|DistributionNotFound"
         r"|^ImportError:(?!.*circular import)|cannot open shared object file|undefined symbol"
-        r"|not defined in file \S+ with link time|must be regenerated with|(?:version `\S+' not found|not available in this library)"
+        r"|not defined in file \S+ with link time|must be regenerated with"
+        r"|(?:version `\S+' not found|not available in this library)"
         r"|Error while finding module specification for|ResolutionImpossible"
         r"|No (?:matching )?distributions? (?:at all )?found"
         r"|No solution found when resolving|have conflicting dependencies|Could not solve for environment specs"
