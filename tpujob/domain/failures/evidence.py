@@ -269,7 +269,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
     ),
     _sign(
         Cause.BAD_SPEC, Reach.WORDS, _USAGE,
-        r"^FATAL Flags parsing error|^ERROR: (?:Could not consume arg|The function received no value)"
+        r"^FATAL Flags parsing error|^ERROR: Unknown command line flag"
+        r"|^ERROR: (?:Could not consume arg|The function received no value)"
         r"|^Could not (?:override|append to config)|^In \S+: (?:Could not find |Override )"
         r"|^(?:mismatched|extraneous) input '|^no viable alternative at input '|not used by the HfArgumentParser"
         r"|^(?:absl\.flags\.\S*\.(?!Unparsed|Duplicate)|click\.exceptions\.|argparse\.|draccus\.\S*\."
@@ -288,7 +289,7 @@ _OF_WORKER = re.compile(
 #: errors of a launcher about its child: the lines before them are the child's, and may have its exit code
 _LAUNCHER = re.compile(
     r"ChildFailedError|CalledProcessError|ProcessExitedException|^Signal \d|: Pip failed|could not be transferred"
-    r"|(?:[Ss]ee|[Cc]heck)\b.{1,60}\babove\b|died unexpectedly|WorkerCrashedError"
+    r"|(?:[Ss]ee|[Cc]heck)\b.{1,60}\babove\b|See inner exception|died unexpectedly|WorkerCrashedError"
 )
 _CHILD_CODE = re.compile(r"(?:exitcode|exit (?:code|status))[\s:]{1,4}(\d+)")
 
