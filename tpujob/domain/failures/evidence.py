@@ -170,7 +170,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
     _sign(Cause.SETUP, Reach.WORDS, _NO_PROGRAM, r"(?i:\bexecv\w*\W.*permission denied|\bexec: .*permission denied)"),
     _sign(
         Cause.PERMISSION, Reach.WORDS, _NO_PERMISSION,
-        r"^(?!.*(?i:rate.?limit|quota.?exceeded|open the log)).*(?:"
+        r"^(?!.*(?i:rate.?limit|open the log)).*(?:"
         r"not have (?:\S+\.\S+\.\S+ |the )?(?:access|permission)"
         r"|(?i:permission_?\s?denied|access_?\s?(?:is )?denied|denied (?:on|for) resource)|(?:^|: )denied(?:: |\.?$)"
         r"|^(?:ERROR|remote): Repository not found"
@@ -222,7 +222,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|.*(?:interpreter found|can't be installed))|(?:No `|could not find a )pyproject\.toml"
         r"|manifest unknown|no matching manifest|OCI runtime \w+ failed|Cannot connect to the Docker daemon"
         r"|^CMake Error|^compilation terminated|^collect2: error: "
-        r"|is not a git command|^E: (?:Unable to locate|Couldn't find|Package) ",
+        r"|is not a git command|executable file not found|^E: (?:Unable to locate|Couldn't find|Package) ",
     ),
     _sign(
         Cause.SETUP, Reach.MESSAGE, _NOT_INSTALLED,
@@ -301,6 +301,9 @@ _MAY_PASS = re.compile(
     r"|exit (?:code|status):? 137\b)"
 )
 
+#: what the cloud answers with 403, too, maybe on a line of its own
+_QUOTA = re.compile(r"(?i:insufficient .{0,20}quota|quota.?exceeded|exceed\w* .{0,30}quota)")
+
 #: what a process prints when another one, or another host, is gone
 ECHO = re.compile(
     r"PollForError|coordination service.*(?i:error|unavailable|fatal|shut)|tasks? (?:is|are) unhealthy"
@@ -355,7 +358,7 @@ def sign_of(report: HostReport) -> tuple[ErrorPattern, list[str]] | None:
         if sign.reach is Reach.NEAR or (sign.reach is Reach.WORDS and near_counts):
             texts += [] if sign.words == _NOT_INSTALLED and not sign.code and may_pass else near
         matches = [text for text in texts if sign.pattern.search(text)]
-        if matches:
+        if matches and not (sign.cause is Cause.PERMISSION and any(map(_QUOTA.search, texts))):
             return sign, matches
     return None
 
