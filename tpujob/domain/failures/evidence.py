@@ -218,11 +218,11 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|^CommandNotFoundError: |\bconda init\b|lockfile at \S+ needs to be updated|since poetry\.lock was last"
         r"|externally-managed-environment|metadata-generation-failed|requirements file: |is not installable"
         r"|cannot be installed in editable|Error (?:build|compil)ing .*extension"
-        r"|^error: (?:Failed to (?:parse|spawn|install|build)\b|[Cc]ommand .* failed with exit |invalid command "
+        r"|^error: (?:Distribution not found|Failed to (?:parse|spawn|install|build)\b|[Cc]ommand .* failed with exit |invalid command "
         r"|.*(?:interpreter found|can't be installed))|(?:No `|could not find a )pyproject\.toml"
         r"|manifest unknown|no matching manifest|OCI runtime \w+ failed|Cannot connect to the Docker daemon"
-        r"|^CMake Error|^compilation terminated|^collect2: error: "
-        r"|is not a git command|executable file not found|^E: (?:Unable to locate|Couldn't find|Package) ",
+        r"|^CMake Error|^compilation terminated|^(?:\S*g(?:cc|\+\+)|clang\S*|cc1\w*|collect2): (?:fatal )?error: "
+        r"|is not a git command|(?:no executable \S+|executable file not) found|^E: (?:Unable to locate|Couldn't find|Package) ",
     ),
     _sign(
         Cause.SETUP, Reach.MESSAGE, _NOT_INSTALLED,
@@ -274,7 +274,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|^Could not (?:override|append to config)|^In \S+: (?:Could not find |Override )"
         r"|^(?:mismatched|extraneous) input '|^no viable alternative at input '|not used by the HfArgumentParser"
         r"|^(?:absl\.flags\.\S*\.(?!Unparsed|Duplicate)|click\.exceptions\.|argparse\.|draccus\.\S*\."
-        r"|hydra\.errors\.(?!Instantiation))\w+: |(?:passed|given) (?:at|on) the command.line",
+        r"|hydra\.errors\.(?!Instantiation))\w+: |Missing mandatory value: |(?:passed|given) (?:at|on) the command.line",
     ),
 )  # fmt: skip
 
