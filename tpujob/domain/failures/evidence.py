@@ -222,7 +222,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|.*(?:interpreter found|can't be installed))|(?:No `|could not find a )pyproject\.toml"
         r"|manifest unknown|no matching manifest|OCI runtime \w+ failed|Cannot connect to the Docker daemon"
         r"|^CMake Error|^compilation terminated|^(?:\S*g(?:cc|\+\+)|clang\S*|cc1\w*|collect2): (?:fatal )?error: "
-        r"|is not a git command|(?:no executable \S+|executable file not) found|^E: (?:Unable to locate|Couldn't find|Package) ",
+        r"|is not a git command|(?:no executable \S+|executable file not|Container command \S+ not) found"
+        r"|^exec \S+: no such file|^E: (?:Unable to locate|Couldn't find|Package) ",
     ),
     _sign(
         Cause.SETUP, Reach.MESSAGE, _NOT_INSTALLED,
