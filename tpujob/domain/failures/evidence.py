@@ -207,7 +207,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|No solution found when resolving|have conflicting dependencies|Could not solve for environment specs"
         r"|did not run successfully\b|^(?:ERROR|FAILED): Build (?:failed|did NOT complete)"
         r"|[Ff]ailed (?:to build|building wheel)|subprocess-exited-with-error|requires a different Python"
-        r"|^Command not found: |may indicate binary incompatibility|Check installed software versions"
+        r"|^Command not found: |^sudo: \S+: command not found|may indicate binary incompatibility|Check installed software versions"
         r"|(?:jax(?:lib)?|libtpu) version .*(?:incompatible|too old)"
         r"|^(?!.*(?i:checkpoint|dataset|config|schema)).*(?i:\bmismatched .{0,60}\bversions?\b|\bversions? mismatch"
         r"|(?:built|compiled) (?:with|against|for) an? (?:later|newer|older|different) version)"
@@ -217,9 +217,9 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|Poetry configuration is invalid|^The current project could not be installed"
         r"|^CommandNotFoundError: |\bconda init\b|lockfile at \S+ needs to be updated|since poetry\.lock was last"
         r"|externally-managed-environment|metadata-generation-failed|requirements file: |is not installable"
-        r"|cannot be installed in editable|Error (?:build|compil)ing .*extension"
-        r"|^error: (?:Distribution not found|Failed to (?:parse|spawn|install|build)\b|[Cc]ommand .* failed with exit |invalid command "
-        r"|.*(?:interpreter found|can't be installed))|(?:No `|could not find a )pyproject\.toml"
+        r"|cannot be installed in editable|not a valid editable requirement|Error (?:build|compil)ing .*extension"
+        r"|^error: (?:Distribution not found|Failed to (?:parse|spawn|install|build)\b|invalid command "
+        r"|[Cc]ommand .* failed with exit |.*(?:interpreter found|can't be installed))|(?:No `|could not find a )pyproject\.toml"
         r"|manifest unknown|no matching manifest|OCI runtime \w+ failed|Cannot connect to the Docker daemon"
         r"|^CMake Error|^compilation terminated|^(?:\S*g(?:cc|\+\+)|clang\S*|cc1\w*|collect2): (?:fatal )?error: "
         r"|is not a git command|(?:no executable \S+|executable file not|Container command \S+ not) found"
@@ -275,7 +275,8 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|^Could not (?:override|append to config)|^In \S+: (?:Could not find |Override )"
         r"|^(?:mismatched|extraneous) input '|^no viable alternative at input '|not used by the HfArgumentParser"
         r"|^(?:absl\.flags\.\S*\.(?!Unparsed|Duplicate)|click\.exceptions\.|argparse\.|draccus\.\S*\."
-        r"|hydra\.errors\.(?!Instantiation))\w+: |Missing mandatory value: |(?:passed|given) (?:at|on) the command.line",
+        r"|hydra\.errors\.(?!Instantiation))\w+: |Missing mandatory value: "
+        r"|(?:passed|given) (?:at|on) the command.line",
     ),
 )  # fmt: skip
 
