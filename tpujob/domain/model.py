@@ -143,7 +143,7 @@ class Slice:
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
     tpu_slices: int = 1  #: number of TPU slices; more than one: Multislice
     bucket: str = ""  #: bucket of its attempts' files; empty: the job's
-    provider: str = CLOUD_TPU  #: the API that it is requested from (`adapters/providers.py`)
+    provider: str = CLOUD_TPU  #: the API that it is requested from (`ports/providers.py`)
     #: number of jobs that have had the slice: a host refuses a start with an older epoch
     epoch: int = 0
     received_from: str = ""  #: id of the previous job of the slice
