@@ -15,6 +15,7 @@ from typing import Any
 from tpujob.doctor.machine import Laptop, Software
 from tpujob.doctor.quota import unit_of
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.ports import Held, Limit, QuotaKind, QuotaUse
 
 #: loopback addresses like those of emulated hosts; nothing listens there
@@ -89,7 +90,11 @@ class EmulatedQuota:
 
     def use(self, zones: Sequence[str]) -> QuotaUse:
         held = [
-            Held(QuotaKind(tpu.generation, slice["pricing"]), slice["zone"], tpu.chips)
+            Held(
+                QuotaKind(tpu.generation, find_pricing(slice["pricing"]).quota),
+                slice["zone"],
+                tpu.chips,
+            )
             for slice in self._status["slices"]
             if slice["zone"] in zones
             for tpu in [accelerators.find(slice["type"])]

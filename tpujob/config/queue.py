@@ -10,6 +10,7 @@ from pydantic import Field
 from tpujob.config import files
 from tpujob.config.settings import Settings
 from tpujob.domain.capacity.settings import HandOnTo, OwnerLimits, QueueSettings
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec import validate, yaml
 from tpujob.domain.spec.fields import Checked
@@ -79,7 +80,8 @@ def queue_settings(setting: QueueSetting) -> QueueSettings:
         by_type={type: _limits(limits) for type, limits in setting.types.items()},
         high=frozenset(setting.high),
         quota={
-            f"{entry.zone}/{entry.type}/{entry.pricing}": entry.chips for entry in setting.quota
+            f"{entry.zone}/{entry.type}/{find_pricing(entry.pricing).quota}": entry.chips
+            for entry in setting.quota
         },
         hand_on=setting.hand_on,
         keep=setting.keep if setting.hand_on != "never" else 0,

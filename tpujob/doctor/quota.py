@@ -17,6 +17,7 @@ from tpujob.api import AllowanceView
 from tpujob.doctor.findings import listed
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
+from tpujob.domain.hardware.pricing import PRICINGS, find_pricing
 from tpujob.errors import BadRequest, BadSpec
 from tpujob.ports import ONE_HOST, Held, Limit, ProjectQuota, QuotaKind, Scope, Unit
 
@@ -84,7 +85,8 @@ def chips(row: AllowanceView) -> int | None:
 def kind_of(type: str, pricing: str) -> QuotaKind:
     """Return the quota that a slice of the type counts against."""
     one_host = accelerators.has_one_host_quota(type)
-    return QuotaKind(accelerators.find(type).generation, pricing, ONE_HOST if one_host else "")
+    quota = find_pricing(pricing).quota
+    return QuotaKind(accelerators.find(type).generation, quota, ONE_HOST if one_host else "")
 
 
 def allowances(
@@ -106,8 +108,8 @@ def allowances(
     last = len(order)  # unknown generations
 
     def sort_key(kind: QuotaKind) -> tuple[int, str, bool, str]:
-        is_spot = kind.pricing == "spot"
-        return order.get(kind.generation, last), kind.part, not is_spot, kind.pricing
+        preemptible = find_pricing(kind.pricing).preemptible
+        return order.get(kind.generation, last), kind.part, not preemptible, kind.pricing
 
     unread = frozenset(closed)
     rows = [
@@ -180,7 +182,7 @@ def _limit_of_metric(
 
 #: a grant in an e-mail: `64 spot Cloud TPU v5e chips in zone europe-west4-b`; older e-mails count `v2-8 device(s)`
 _LINE = re.compile(
-    r"(?P<count>[\d,]+)\s+(?P<pricing>spot|preemptible|on-demand|reserved)\s+(?:Cloud\s+)?TPU\s+"
+    rf"(?P<count>[\d,]+)\s+(?P<pricing>preemptible|{'|'.join(PRICINGS)})\s+(?:Cloud\s+)?TPU\s+"
     r"(?P<type>v\d+[a-z]*(?:-\d+)?)\s+(?P<unit>chips?|devices?|device\(s\)|cores?)\s+in\s+(?:the\s+)?zone\s+"
     r"(?P<zone>[a-z]+-[a-z]+\d+-[a-z]+\d*[a-z]?)",
     re.IGNORECASE,

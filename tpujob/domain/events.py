@@ -12,7 +12,6 @@ from tpujob.domain.model import (
     End,
     Endpoint,
     Ignored,
-    Pricing,
     Progress,
     Slice,
     State,
@@ -128,7 +127,7 @@ class SliceRequested:
     k: int
     type: str
     zone: str
-    pricing: Pricing
+    pricing: str
     runtime_version: str
     usd_per_hour: float | None
     bucket: str = ""

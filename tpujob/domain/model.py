@@ -16,7 +16,6 @@ from tpujob.errors import Scope
 from tpujob.protocol.paths import owner_folder
 
 Json = Any  #: a value from `json.loads`
-Pricing = Literal["spot", "on-demand", "reserved"]
 
 SCHEMA_VERSION = 1  #: version of the records
 #: number of refused slices, the newest, that stay in the record beside the first of the wait; the events keep them all
@@ -116,7 +115,7 @@ class Slice:
     k: int  #: counts from 1
     type: str  #: accelerator type, such as `v4-16`
     zone: str
-    pricing: Pricing
+    pricing: str
     runtime_version: str
     usd_per_hour: float | None  #: None: unknown price
     requested_at: float
@@ -165,6 +164,16 @@ class NonfiniteLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundProgress:
+    """Progress that was found in the output of a program that reports none. It is shown and decides nothing."""
+
+    step: int | None = None
+    steps: int | None = None
+    loss: float | None = None
+    nonfinite: str = ""  #: one of NONFINITE_LOSSES, if the newest loss is not finite
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The progress of a program, from its hosts' reports. Unknown fields are None."""
 
@@ -181,6 +190,7 @@ class Progress:
     first_step: int | None = None  #: first step of this attempt
     #: None: not finite
     metrics: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
+    found: FoundProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +369,7 @@ class Grant:
 
     generation: str  #: such as `v4`
     zone: str
-    pricing: Pricing
+    pricing: str
     chips: int
 
 

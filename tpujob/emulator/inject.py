@@ -1,11 +1,11 @@
 """Faults by command on slices, zones and APIs, such as `tpujob emulator preempt`. `inject_hosts.py`: single hosts."""
 
 import re
-from typing import get_args
 
 import grpc
 
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.pricing import PRICINGS
 from tpujob.domain.text import many
 from tpujob.emulator.storage import METHODS, STATUSES, StorageFault
 from tpujob.emulator.tpu import interruptions, nodes, queue, rules, server
@@ -16,7 +16,6 @@ from tpujob.emulator.tpu.records import (
     Node,
     NodeSpec,
     NodeState,
-    Pricing,
     Queued,
     check_known,
     invalid,
@@ -144,9 +143,9 @@ def stockout(
 
 def quota(world: World, zone: str, type: str, limit: int | None, pricing: str = "") -> None:
     """Limit a project's slices of a generation in a zone; None removes the limit. Empty `pricing`: a limit for each."""
-    kinds: tuple[Pricing, ...] = get_args(Pricing)
+    kinds = tuple(dict.fromkeys(row.quota for row in PRICINGS.values()))
     check_known(pricing or kinds[0], kinds)
-    pricings: list[Pricing] = [kind for kind in kinds if pricing in ("", kind)]
+    pricings = [kind for kind in kinds if pricing in ("", kind)]
     rules.check_zone(world, zone)
     generation = generation_of(type)
     if zone not in accelerators.zones(generation) and zone not in world.stock.opened:

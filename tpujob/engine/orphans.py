@@ -250,7 +250,7 @@ def as_slice(orphan: Owned) -> Slice:
         k=0,
         type="",
         zone=orphan.zone,
-        pricing="spot",
+        pricing=orphan.pricing,
         runtime_version="",
         usd_per_hour=None,
         requested_at=orphan.created_at,

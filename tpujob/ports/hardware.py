@@ -21,7 +21,7 @@ class Owned:
     created_at: float
     detail: str = ""
     type: str = ""  #: empty: unknown
-    pricing: str = ""  #: `spot`, `on-demand` or `reserved`; empty: unknown
+    pricing: str = ""  #: a name in `PRICINGS`; empty: unknown
     tpu_slices: int = 1  #: number of its TPU slices, all of that type
     suspending: bool = False  #: the cloud is suspending it
     provider: str = CLOUD_TPU

@@ -16,7 +16,7 @@ class QuotaKind:
     """The hardware that one quota limits."""
 
     generation: str
-    pricing: str  #: `spot`, `on-demand` or `reserved`
+    pricing: str  #: of those that share the quota, `Pricing.quota`
     part: str = ""  #: ONE_HOST; empty: all other slices, or all slices
 
 

@@ -15,6 +15,7 @@ from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.capacity.circuits import Wait
 from tpujob.domain.capacity.waiting_reasons import describe
 from tpujob.domain.failures import retry, starts
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.money import budget
 from tpujob.domain.observations import Place, Reason, ReasonKind
@@ -84,14 +85,14 @@ def what_next(
         case State.RELEASING:
             return _next("request_slice", f"when the slice is confirmed gone, it requests {again}")
         case _:
-            spot = job.slice is not None and job.slice.pricing == "spot"
+            preemptible = job.slice and find_pricing(job.slice.pricing).preemptible
             lost = f"if the slice is preempted, it requests another and {goes_on(job, has)}"
             text = "it succeeds when every host exits with 0"
             if has.nonfinite:
                 lost = f"if the slice is preempted, it requests {again}"
                 if limit := job.spec.recovery.nonfinite_steps:
                     text = f"{many(limit, 'reported step')} with such a loss end the attempt as NONFINITE"
-            return _next("finish", f"{text}; {lost}" if spot else text)
+            return _next("finish", f"{text}; {lost}" if preemptible else text)
 
 
 def _in_queue(
@@ -233,7 +234,7 @@ def goes_on(job: Job, has: JobProgress) -> str:
     empty = job.attempts[-1].warnings.empty
     if any(output.folder not in empty for output in job.spec.outputs):
         return "starts again with the files that `outputs` has kept; it has reported no checkpoint"
-    return f"starts again{' from step 1' if has.step else ''}: no checkpoint is known"
+    return f"starts again{' from step 1' if has.step and not has.found else ''}: no checkpoint is known"
 
 
 def _from_checkpoint(has: JobProgress) -> str:

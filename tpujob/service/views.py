@@ -108,6 +108,7 @@ def job_facts(job: Job, runtime: RuntimeInfo, now: float, has: JobProgress) -> J
         steps=has.steps,
         loss=has.loss,
         nonfinite=NonfiniteView(**asdict(bad), text=str(bad)) if (bad := has.nonfinite) else None,
+        found=has.found,
         checkpoint=has.checkpoint,
         version=job.version,
         created_at=rfc3339(job.created_at),
@@ -318,8 +319,6 @@ def leak_view(owned: Owned, *, now: float, prices: PriceList = LIST) -> LeakView
 
 
 def _list_price(owned: Owned, prices: PriceList) -> float | None:
-    if owned.pricing not in ("spot", "on-demand", "reserved"):
-        return None
     try:
         return prices.usd_per_hour(owned.type, owned.zone, owned.pricing, owned.tpu_slices)
     except BadSpec:  # no type of ours, or one that the tables do not know any more

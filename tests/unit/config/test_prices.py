@@ -101,7 +101,7 @@ def test_four_of_four_impossible_rows_are_refused_by_name() -> None:
         (row(unit="8-core-hour"), "unit must be chip-hour; not '8-core-hour'"),
         (row(unit=""), "unit: is missing, and required"),
         (row(where=""), "where is missing"),
-        (row(pricing=""), "pricing '' is not possible; allowed: on-demand, spot"),
+        (row(pricing=""), "pricing '' is not possible; allowed: spot, on-demand"),
         (row(pricing="preemptible"), "pricing 'preemptible' is not possible"),
         (row(item="traffic", where="us-central1", pricing="", unit="GiB"), "where must be two places"),
         (row(item="boot disk", pricing="", unit="GiB-month"), "where goes with no price"),

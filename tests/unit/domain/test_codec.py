@@ -139,9 +139,9 @@ def test_a_record_of_another_version_is_refused_by_name_whatever_its_fields_are(
         (["slices"], {}, "`slices` should be a list and is {}"),
         (["slices", 0], "tj", r"`slices\[0\]` should be an object and is 'tj'"),
         (
-            ["slices", 0, "pricing"],
-            "free",
-            r"`slices\[0\].pricing` should be one of spot, on-demand, res",
+            ["edges"],
+            [{"job": "000041", "on": "free"}],
+            r"`edges\[0\].on` should be one of success, end, failure, start and",
         ),
         (
             ["slices", 0, "endpoints", 1, "host"],

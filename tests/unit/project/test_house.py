@@ -12,6 +12,7 @@ import pytest
 from tests.support.paths import ROOT
 from tpujob.adapters.http.client import RemoteJobs
 from tpujob.api import METHODS
+from tpujob.domain.hardware.pricing import PRICINGS
 from tpujob.service.jobs import Jobs
 
 PRODUCT = ROOT / "tpujob"
@@ -84,3 +85,18 @@ def test_a_line_of_a_template_can_be_read() -> None:
         if len(line) > 160
     ]
     assert not long, f"lines of templates with more than 160 characters: {long}"
+
+
+def test_no_rule_compares_the_name_of_a_pricing() -> None:
+    """Adapters, the emulator and importers translate names; all other code asks for a property of the row."""
+    translators = [PRODUCT / room for room in ("adapters", "emulator", "submit")]
+    compared = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path, (_, tree) in modules().items()
+        if not any(room in path.parents for room in translators)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        for right in node.comparators
+        if any(isinstance(n, ast.Constant) and n.value in PRICINGS for n in ast.walk(right))
+    ]
+    assert not compared, f"use `find_pricing` here: {compared}"

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from tpujob.domain.model import Slice
+from tpujob.domain.model import Cause, Slice
+from tpujob.errors import Refused
 from tpujob.protocol import JOB_LABEL, LABEL, OWNER_LABEL
 
 #: The keys that mark a slice as ours, in the labels of its nodes and in their metadata. Answers repeat the metadata of
@@ -123,11 +124,14 @@ def _node(slice: Slice, options: Options, public_key: str) -> dict[str, Any]:
 
 def _pricing_fields(slice: Slice, options: Options, project: str) -> dict[str, Any]:
     """Return the queued resource's fields for the pricing, as gcloud 528 sends them (recorded). The node has no such
-    field: one with a `scheduling_config` is refused (axlearn, `tpu.py`: "it will break QRM")."""
+    field: one with a `scheduling_config` is refused (axlearn, `tpu.py`: "it will break QRM").
+    Raise Refused for a pricing without such fields."""
     if slice.pricing == "on-demand" or options.flex_start is not None:
         return {}
     if slice.pricing == "spot":
         return {"spot": {}}
+    if slice.pricing != "reserved":
+        raise Refused(f"Cloud TPU has no slices that are {slice.pricing}", cause=Cause.BAD_SPEC)
     # "-" stands for any reservation of the project in the zone. As in gcloud, a full name may lack the zone:
     # projects/P/reservations/R
     owner, _, name = (options.reservation or "-").rpartition("/reservations/")

@@ -22,7 +22,7 @@ class QueuedSeen:
     marks: Mapping[str, str] = field(default_factory=dict[str, str])  #: `request.MARKS`
     created_at: float = 0.0
     type: str = ""  #: of its nodes
-    pricing: str = ""  #: `spot`, `on-demand` or `reserved`
+    pricing: str = ""  #: a name in `PRICINGS`
     nodes: int = 1  #: how many it requests, all of one kind
     max_run: float | None = (
         None  #: seconds that its nodes run at most; None: no limit, or not read (see `rest.py`)

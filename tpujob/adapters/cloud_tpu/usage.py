@@ -11,6 +11,7 @@ from tpujob.adapters.cloud_tpu.lists import Lists, ZoneList
 from tpujob.adapters.cloud_tpu.messages import node_seen, queued_seen, raw
 from tpujob.doctor.quota import kind_of
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.errors import BadSpec, TpujobError
 from tpujob.lib.tries import Deadline
 from tpujob.ports import Held, QuotaKind, QuotaUse
@@ -66,4 +67,4 @@ def _held_by_node(node: Any, zone: str, pricing: str) -> Iterator[Held]:
         enums = config.DESCRIPTOR.fields_by_name["type_"].enum_type.values_by_number
         for generation in accelerators.GENERATIONS.values():
             if config.type_ in enums and enums[config.type_].name == generation.api_enum:
-                yield Held(QuotaKind(generation.name, pricing), zone, chips)
+                yield Held(QuotaKind(generation.name, find_pricing(pricing).quota), zone, chips)

@@ -86,8 +86,8 @@ class GoogleRest:
         takes: str = "",
         timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Return the answer to one request. Raises Missing, Refused or Transient. `takes`: see `pages`. `timeout`: None:
-        CALL_TIMEOUT."""
+        """Return the answer to one request. Raises Missing, Refused or Transient. `takes`: see `pages`. `timeout`:
+        None: CALL_TIMEOUT."""
         from google.auth.exceptions import GoogleAuthError
         from requests.exceptions import RequestException
 

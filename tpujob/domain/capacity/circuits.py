@@ -16,6 +16,7 @@ from tpujob.domain.capacity.offers import Offer, offers
 from tpujob.domain.failures import retry
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.model import REFUSALS, Cause, Job, Slice, State
 from tpujob.domain.observations import Circuit
 from tpujob.domain.text import duration
@@ -33,13 +34,13 @@ Circuits = Mapping[str, Circuit]
 
 def key(target: Offer | Slice, cause: Cause, scope: Scope = "") -> str:
     """Return what a refused request would have taken up: for a stockout, the type in the zone; for a quota, that of the
-    generation in the zone, or in the region if `scope` is that. Each pricing has its own, and so have slices of one
-    host, where the generation has a quota for these."""
+    generation in the zone, or in the region if `scope` is that. Pricings of one quota share it. Slices of one host have
+    their own, where the generation has a quota for these."""
     if cause is Cause.STOCKOUT:
         return f"{target.zone}/{target.type}/{target.pricing}"
     place = accelerators.region_of(target.zone) if scope == "region" else target.zone
     one_host = " one host" if accelerators.has_one_host_quota(target.type) else ""
-    return f"{place}/{accelerators.find(target.type).generation}{one_host}/{target.pricing}"
+    return f"{place}/{accelerators.find(target.type).generation}{one_host}/{find_pricing(target.pricing).quota}"
 
 
 def key_of_limit(pool: str) -> str:

@@ -8,7 +8,8 @@ from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.capacity.usage import charge
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.hardware.prices import LIST, PriceList, Pricing
+from tpujob.domain.hardware.prices import LIST, PriceList
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.model import Cause, DesiredState, Edge, Job, State
 from tpujob.domain.spec.queue import BANDS
 
@@ -140,9 +141,9 @@ def gives_until(job: Job) -> float:
 
 
 @lru_cache(4096)
-def wanted(type: str, zone: str, pricing: Pricing, tpu_slices: int) -> Wanted:
+def wanted(type: str, zone: str, pricing: str, tpu_slices: int) -> Wanted:
     """Return one shared object for equal slices, as thousands of jobs may want the same."""
     chips = accelerators.find(type).chips * tpu_slices
     pools = circuits.names(Offer(type, zone, pricing, "", None))
-    pool = f"{zone}/{accelerators.find(type).generation}/{pricing}"
+    pool = f"{zone}/{accelerators.find(type).generation}/{find_pricing(pricing).quota}"
     return Wanted(type, pools[0], pool, pools, chips)

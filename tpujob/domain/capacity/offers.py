@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
-from tpujob.domain.hardware.prices import LIST, PriceList, Pricing
+from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import CLOUD_TPU
 from tpujob.errors import BadSpec
 
@@ -26,7 +26,7 @@ class Offer:
 
     type: str
     zone: str
-    pricing: Pricing
+    pricing: str
     runtime_version: str
     usd_per_hour: float | None  #: of all slices that are asked for; None: no price is known
     provider: str = CLOUD_TPU

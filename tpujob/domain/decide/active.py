@@ -22,6 +22,7 @@ from tpujob.domain.events import (
     Watched,
 )
 from tpujob.domain.failures import contact, preemption_notice, retry, stall, triage, warnings
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, End, Job, Outcome, Progress, Proof, State
 from tpujob.domain.observations import Absent, HostReport, Observation, Present, SliceState, Unknown
@@ -176,7 +177,11 @@ def _interrupted(job: Job, seen: Observation, now: float) -> Decision | None:
                 return Decision(wake_in=1)
             return _over(job, _lost_slice(job, look, seen.heard), seen.reports, now)
         case Absent() if job.slice:
-            cause = Cause.PREEMPTED if job.slice.pricing == "spot" else Cause.LOST_CONTACT
+            cause = (
+                Cause.PREEMPTED
+                if find_pricing(job.slice.pricing).preemptible
+                else Cause.LOST_CONTACT
+            )
             lost = End(Outcome.INTERRUPTED, cause, None, releasing.vanished(job.slice))
             unsure = releasing.look_again(job, job.slice, seen, now)
             return unsure or _over(job, lost, seen.reports, now)

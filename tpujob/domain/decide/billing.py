@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from tpujob.domain.actions import Decision
 from tpujob.domain.events import EventKind, SliceBilled
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Job, Slice, State
 from tpujob.domain.money.ledger import FREE_MINUTE
@@ -92,7 +93,7 @@ def _note_unseen(slice: Slice, look: Present, seen: Observation, now: float) -> 
     if look.state is SliceState.READY:
         return SliceBilled(slice.name, since)
     preempted_at = now if look.state is SliceState.PREEMPTED else None
-    free = preempted_at is not None and slice.pricing == "spot"
+    free = preempted_at is not None and find_pricing(slice.pricing).preemptible
     if now - since >= (FREE_MINUTE if free else 1.0):
         return SliceBilled(slice.name, since, preempted_at, since)
     if preempted_at is None or slice.preempted_at is not None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.price_list import LIST, PriceList
 from tpujob.domain.hardware.price_rows import ONE_YEAR, THREE_YEARS, Price
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.hardware.tpu_prices import chips_per_unit
 
 #: spot prices change at most once a month (a maintainer of SkyPilot); an older price is likely outdated
@@ -47,17 +48,19 @@ def flaws(own: Sequence[Price], today: date) -> list[Flaw]:
             flaws += (Flaw(i, text, True) for text in _flaws_of_tpu(row, merged))
             if row.item.split()[1] not in accelerators.GENERATIONS:
                 flaws.append(Flaw(i, "is of a generation that tpujob does not know", False))
-        if row.pricing == "spot" and today - row.source.as_of > SPOT_AGES:
+        if find_pricing(row.pricing).preemptible and today - row.source.as_of > SPOT_AGES:
             age = (today - row.source.as_of).days
-            flaws.append(Flaw(i, f"is {age} days old; spot prices can change every month", False))
+            flaws.append(
+                Flaw(i, f"is {age} days old; {row.pricing} prices can change every month", False)
+            )
     return flaws
 
 
 def _flaws_of_tpu(row: Price, merged: PriceList) -> Iterator[str]:
     on_demand = merged.find(row.item, row.where, "on-demand")
-    if row.pricing == "spot" and on_demand and row.usd > on_demand.usd:
-        yield f"spot costs ${row.usd:f}, more than on demand (${on_demand.usd:f}){_unit_hint(row)}"
-    elif row.pricing == "on-demand" and (committed := _commitment(row)):
+    if find_pricing(row.pricing).preemptible and on_demand and row.usd > on_demand.usd:
+        yield f"{row.pricing} costs ${row.usd:f}, more than on demand (${on_demand.usd:f}){_unit_hint(row)}"
+    elif find_pricing(row.pricing).usual and (committed := _commitment(row)):
         yield f"${row.usd:f} on demand is {committed}; give it as `pricing: reserved` if that is what you pay"
     elif (usual := _usual_price(row)) and row.usd >= usual * _TOO_HIGH:
         yield f"${row.usd:f} for a chip-hour, where the list has ${usual:f}{_unit_hint(row)}"

@@ -9,7 +9,8 @@ from types import MappingProxyType
 
 from tpujob.domain.hardware import accelerators, service_prices, tpu_prices
 from tpujob.domain.hardware.accelerators import region_of
-from tpujob.domain.hardware.price_rows import GIB, Price, Pricing, sku_of
+from tpujob.domain.hardware.price_rows import GIB, Price, sku_of
+from tpujob.domain.hardware.pricing import find_pricing
 
 Key = tuple[str, str, str]
 
@@ -33,16 +34,15 @@ class PriceList:
 
     # TPUs ------------------------------------------------------------------------------------------------------------
 
-    def tpu(self, type: str, zone: str, pricing: Pricing) -> Price | None:
-        """Return the price of a chip-hour of the type in the zone; None: unknown. Without a row of the user for it,
-        reserved capacity has the on-demand price. Raise BadSpec for an invalid type."""
+    def tpu(self, type: str, zone: str, pricing: str) -> Price | None:
+        """Return the price of a chip-hour of the type in the zone; None: unknown. Without a row for it, it is
+        the price of `Pricing.priced_as`. Raise BadSpec for an invalid type."""
         item, region = f"tpu {sku_of(type)}", region_of(zone)
-        price = self.find(item, region, pricing)
-        if price is None and pricing == "reserved":
-            return self.find(item, region, "on-demand")
-        return price
+        return self.find(item, region, pricing) or self.find(
+            item, region, find_pricing(pricing).priced_as
+        )
 
-    def usd_per_hour(self, type: str, zone: str, pricing: Pricing, slices: int = 1) -> float | None:
+    def usd_per_hour(self, type: str, zone: str, pricing: str, slices: int = 1) -> float | None:
         """Return the dollars an hour of slices of the type; None: unknown price. Raise BadSpec for an invalid type."""
         price = self.tpu(type, zone, pricing)
         if price is None:

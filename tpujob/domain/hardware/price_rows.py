@@ -8,9 +8,8 @@ from types import MappingProxyType
 from typing import Literal
 
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.pricing import PRICINGS
 
-#: the terms of a request for a slice
-Pricing = Literal["spot", "on-demand", "reserved"]
 Confidence = Literal["high", "medium", "low"]
 
 GIB = 2**30
@@ -33,7 +32,7 @@ class Price:
 
     item: str  #: such as `tpu v5e` or `storage standard`: a key of `ITEMS`, or `tpu` and a SKU
     where: str  #: a region or another location, `FROM -> TO` for traffic; empty: everywhere
-    #: for TPUs and addresses: `spot`, `on-demand`, `reserved`, or a commitment; else empty
+    #: for TPUs and addresses: a name in `PRICINGS`, or a commitment; else empty
     pricing: str
     usd: Decimal  #: dollars for `per` times `unit`
     unit: str  #: such as `chip-hour`
@@ -98,9 +97,7 @@ class Item:
 
 
 ONE_YEAR, THREE_YEARS = "1-year commitment", "3-year commitment"
-TPU = Item(
-    "chip-hour", where="location", pricings=("on-demand", "spot", "reserved", ONE_YEAR, THREE_YEARS)
-)
+TPU = Item("chip-hour", where="location", pricings=(*PRICINGS, ONE_YEAR, THREE_YEARS))
 
 #: all other items, by name
 ITEMS: Mapping[str, Item] = MappingProxyType(

@@ -10,6 +10,7 @@ from typing import Final
 
 from tpujob.domain.hardware.generations import GENERATIONS
 from tpujob.domain.hardware.price_rows import ONE_YEAR, THREE_YEARS, Price, Source
+from tpujob.domain.hardware.pricing import PRICINGS
 
 #: spot prices in it move by 10 % and more within a quarter
 _LIST = Source(
@@ -87,7 +88,7 @@ def rows() -> Iterator[Price]:
         listed = _DOUBTED if note else _LIST
         for pricing, figure in zip(_COLUMNS, figures, strict=True):
             if figure != "-":
-                source = listed if pricing in ("on-demand", "spot") else _COMMITTED
+                source = listed if pricing in PRICINGS else _COMMITTED
                 usd = Decimal(figure)
                 yield Price(
                     f"tpu {sku}", region, pricing, usd, "chip-hour", source,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.money.durations import (
     Rates,
     Stay,
@@ -81,8 +82,8 @@ def conditions(
     same_pricing = [m for m in samples if m.place.pricing == place.pricing]
     same_place = [m for m in same_pricing if m.place == place]
     waits = _waits(place, same_pricing, same_place)
-    spot = place.pricing == "spot"
-    priors = (_FIRST_LIFE, _LATER_LIFE) if spot else (_SAFE_LIFE, _SAFE_LIFE)
+    terms = find_pricing(place.pricing)
+    priors = (_FIRST_LIFE, _LATER_LIFE) if terms.preemptible else (_SAFE_LIFE, _SAFE_LIFE)
     lives = _rates(priors, same_pricing, same_place, "life")
     if wait is not None:
         waits = (constant_rates(wait),) * 2
@@ -91,7 +92,7 @@ def conditions(
     same_program = [m for m in same_pricing if m.program == program] if program else []
     setups, releases = _stays_of(samples, "setup"), _stays_of(samples, "release")
     unknown: list[Unknown] = []
-    if wait is None and place.pricing != "reserved" and not any(m.wait.ended for m in same_pricing):
+    if wait is None and terms.waits_in_queue and not any(m.wait.ended for m in same_pricing):
         unknown.append("wait")
     if not any(stay.ended for stay in setups):
         unknown.append("setup")
@@ -118,9 +119,10 @@ def _waits(
 ) -> tuple[Rates, ...]:
     """Return the rates at which waits for a first and for a later slice end. Reserved slices have no wait. The prior of
     on-demand slices is the mean of their own waits, as they are unlike spot slices."""
-    if place.pricing == "reserved":
+    terms = find_pricing(place.pricing)
+    if not terms.waits_in_queue:
         return _NO_WAIT
-    if place.pricing == "spot":
+    if terms.preemptible:
         return _rates((_FIRST_WAIT, _LATER_WAIT), same_pricing, same_place, "wait")
     ends = sum(m.wait.ended for m in same_pricing)
     if not ends:

@@ -12,6 +12,7 @@ from decimal import Decimal
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import Accelerator, region_of
 from tpujob.domain.hardware.prices import GIB, HOURS_A_MONTH, LIST, Price, PriceList, micros
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.money import ledger, polling_cost
 from tpujob.domain.money.estimate_shapes import CostKind, Estimate, EstimateLine, Use
 from tpujob.domain.text import amount_of_bytes, dollars, many
@@ -121,8 +122,8 @@ def slices(job: EstimateInput) -> Iterator[EstimateLine]:
 def _about_price(use: Use, price: Price | None) -> str:
     if price is None:
         return f"no price is known for {use.pricing} {use.type} in {use.zone}"
-    if use.pricing == "reserved" and price.pricing == "on-demand":
-        return "priced as on-demand: what a reservation costs is in its contract"
+    if price.pricing != use.pricing:
+        return f"priced as {price.pricing}: what a reservation costs is in its contract"
     return ""
 
 
@@ -138,7 +139,7 @@ def machines(job: EstimateInput) -> Iterator[EstimateLine]:
     if not job.use.around.external_ips:
         yield free(CostKind.MACHINES, "external addresses", "the context gives hosts none")
         return
-    kind = "spot" if job.use.pricing == "spot" else "on-demand"
+    kind = "spot" if find_pricing(job.use.pricing).preemptible else "on-demand"
     price = job.prices.find("external address", pricing=kind)
     formula = f"{job.machines} x {job.time}"
     yield line(CostKind.MACHINES, "external addresses", formula, job.hosts * job.hours, price)

@@ -8,7 +8,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Literal
 
-from tpujob.domain.hardware.prices import Price, Pricing
+from tpujob.domain.hardware.prices import Price
 from tpujob.domain.model import Grant
 from tpujob.domain.money.ledger import Where
 
@@ -54,7 +54,7 @@ class Use:
 
     type: str
     zone: str
-    pricing: Pricing
+    pricing: str
     location: str  #: location of the job's bucket: a region, or a continent
     slices: int = 1  #: number of slices that run together
     #: hours for which slices are ready, with preemptions; None: the estimate is of one hour

@@ -18,11 +18,12 @@ from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.model import Grant, Job, Slice
 
 US = 1_000_000  #: microseconds in a second, and micro-dollars in a dollar
 HOUR = 3600 * US
-FREE_MINUTE = 60.0  #: seconds from which on a preempted spot slice is billed
+FREE_MINUTE = 60.0  #: seconds from which on a preempted slice is billed
 
 
 def moment(seconds: float) -> int:
@@ -36,10 +37,10 @@ def rate(slice: Slice) -> int | None:
 
 
 def free(slice: Slice) -> bool:
-    """Return whether the slice is free: spot, and reported as preempted by the cloud in its first minute."""
+    """Return whether the slice is free: preemptible, and reported as preempted by the cloud in its first minute."""
     if slice.ready_at is None or slice.preempted_at is None:
         return False
-    if slice.pricing != "spot" or slice.epoch:
+    if not find_pricing(slice.pricing).preemptible or slice.epoch:
         return False  # a slice with an epoch was ready before, for another job
     return slice.preempted_at - slice.ready_at < FREE_MINUTE
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from tpujob.domain.model import Attempt, Cause, Job, Pricing, Slice
+from tpujob.domain.model import Attempt, Cause, Job, Slice
 from tpujob.domain.money.durations import Stay
 from tpujob.domain.money.pace import first_step_began, seconds_per_step
 from tpujob.domain.progress import began_from
@@ -28,7 +28,7 @@ class SamplePlace(NamedTuple):
 
     type: str
     zone: str
-    pricing: Pricing
+    pricing: str
     tpu_slices: int = 1
 
 

@@ -7,7 +7,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, cast, get_args
@@ -17,6 +17,7 @@ from pydantic_core import core_schema
 
 from tpujob.domain import members, secrets
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.pricing import PRICINGS
 from tpujob.domain.spec.yaml import describe, shown
 from tpujob.errors import BadRequest, BadSpec
 
@@ -126,9 +127,8 @@ def or_empty(check: Checked[str]) -> Checked[str]:
     return Checked(lambda value: "" if value in ("", None) else check(value))
 
 
-def one_of(names: Iterable[str], kind: str) -> Checked[str]:
+def one_of(allowed: Collection[str], kind: str) -> Checked[str]:
     """Return a check for a word of a closed list; its error suggests similar words."""
-    allowed = tuple(names)
 
     def check(value: Any) -> str:
         if not isinstance(value, str) and len(allowed) < 10:
@@ -141,7 +141,7 @@ def one_of(names: Iterable[str], kind: str) -> Checked[str]:
         listed = f"; allowed: {', '.join(allowed)}" if len(allowed) < 10 else ""
         raise ValueError(f"{shown(word)} is not a {kind}{listed or meant}")
 
-    return Checked(check)
+    return Checked(check, {"type": "string", "enum": [*allowed]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +358,7 @@ def _step_regex(value: Any) -> str:
 # Types: a check, and what the schema tells an editor -----------------------------------------------------------------
 
 
-def _one_or_many(words: Iterable[str], pattern: str, at_least: int) -> Schema:
+def _one_or_many(words: Collection[str], pattern: str, at_least: int) -> Schema:
     """Return the schema of a word or a list of words: an editor completes `words`; others must match the pattern."""
     word = {"type": "string", "anyOf": [{"enum": list(words)}, {"pattern": f"^{pattern}$"}]}
     several = {"type": "array", "items": word, "minItems": at_least, "maxItems": MAX_ITEMS}
@@ -382,7 +382,7 @@ Zones = Annotated[
     tuple[str, ...],
     Checked(names("a zone", zone), _one_or_many(accelerators.all_zones(), accelerators.ZONE, 0)),
 ]
-Pricing = Annotated[Literal["spot", "on-demand", "reserved"], Word("pricing")]
+Pricing = Annotated[str, one_of(PRICINGS, "pricing")]
 RuntimeVersion = Annotated[
     str | None, optional(matching(_RUNTIME_VERSION, "1 to 80 of a-z, 0-9, - and ."))
 ]
@@ -421,4 +421,5 @@ Ttl = Annotated[int, time_span("90d")]
 Wait = Annotated[int | None, optional(time_span("90d"))]
 OnBadHost = Annotated[Literal["swap", "release"], Word("way to treat a bad host")]
 Pattern = Annotated[str | None, optional(Checked(_regex))]
+Patterns = Annotated[tuple[str, ...], names("a pattern", Checked(_regex, {"type": "string"}), 16)]
 StepPattern = Annotated[str | None, optional(Checked(_step_regex))]

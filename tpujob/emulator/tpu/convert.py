@@ -21,7 +21,6 @@ from tpujob.emulator.tpu.records import (
     NodeSpec,
     NodeState,
     Operation,
-    Pricing,
     Queued,
     QueuedState,
     invalid,
@@ -48,7 +47,7 @@ def _renamed(value: Any) -> Any:
     return [_renamed(inner) for inner in value] if isinstance(value, list) else value
 
 
-def node_spec(node: Message, tier: Pricing | None = None) -> NodeSpec:
+def node_spec(node: Message, tier: str | None = None) -> NodeSpec:
     """Return the requested node; `tier`, the queued resource's, overrides the node's own."""
     return NodeSpec(
         type=_type(node),
@@ -73,14 +72,14 @@ def _uses(node: Message) -> tuple[str, ...]:
     return tuple(f"{kind}/{id_of(name)}" for kind, name in references if name)
 
 
-def node_tier(node: Message) -> Pricing:
+def node_tier(node: Message) -> str:
     scheduling = node.scheduling_config
     if scheduling.spot or scheduling.preemptible:
         return "spot"
     return "reserved" if scheduling.reserved else "on-demand"
 
 
-def queued_tier(queued: Message, node: Message) -> Pricing:
+def queued_tier(queued: Message, node: Message) -> str:
     """Return the pricing of a queued resource. Raise ApiError where the node sets it: public code reports that the API
     refuses this; the error text is ours."""
     if node.HasField("scheduling_config"):

@@ -8,7 +8,6 @@ from typing import Literal
 
 from tpujob.domain.hardware import accelerators
 from tpujob.emulator.storage import StorageFaults
-from tpujob.emulator.tpu.records import Pricing
 
 #: Misbehaviour that is reported of the service, but not constant; off unless switched on. By name: what happens.
 API_BUGS: Mapping[str, str] = MappingProxyType(
@@ -25,6 +24,10 @@ API_BUGS: Mapping[str, str] = MappingProxyType(
 )
 
 
+#: the word for a quota in the names of metrics
+_IN_METRICS = MappingProxyType({"spot": "Preemptible", "on-demand": "", "reserved": "Reserved"})
+
+
 @dataclass(frozen=True, slots=True)
 class Stockout:
     zone: str
@@ -37,15 +40,13 @@ class Stockout:
 class Quota:
     zone: str
     generation: str
-    pricing: Pricing
+    pricing: str  #: of those that share it, `Pricing.quota`
     limit: int  #: in the unit of the type's name: cores, or chips for v5e and v6e
 
     @property
     def metric(self) -> str:
-        preemptible = "Preemptible" if self.pricing == "spot" else ""
-        reserved = "Reserved" if self.pricing == "reserved" else ""
         family = accelerators.GENERATIONS[self.generation].quota_name
-        return f"TPU{family}{preemptible}{reserved}PodPerProjectPerZoneForTPUAPI"
+        return f"TPU{family}{_IN_METRICS[self.pricing]}PodPerProjectPerZoneForTPUAPI"
 
     def text(self) -> str:
         return f"Quota '{self.metric}' exhausted. Limit {self.limit} in zone {self.zone}"
@@ -66,8 +67,8 @@ class CallFault:
 @dataclass(slots=True)
 class Faults:
     stockouts: list[Stockout] = field(default_factory=list[Stockout])
-    quotas: dict[tuple[str, str, Pricing], Quota] = field(
-        default_factory=dict[tuple[str, str, Pricing], Quota]
+    quotas: dict[tuple[str, str, str], Quota] = field(
+        default_factory=dict[tuple[str, str, str], Quota]
     )
     calls: list[CallFault] = field(default_factory=list[CallFault])
     storage: StorageFaults = field(default_factory=StorageFaults)

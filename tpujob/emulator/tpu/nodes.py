@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tpujob.contract.faults import VARIABLE
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.emulator.farm import HostSpec, HostUp, SliceRequest
 from tpujob.emulator.tpu import rules
 from tpujob.emulator.tpu.errors import no_capacity
@@ -93,7 +94,7 @@ def stop(world: World, name: str, *, api: str) -> Operation:
     node = world.get_node(name)
     if node.state is not NodeState.READY:
         raise wrong_state("stop", node)
-    if len(node.physical) > 1 or node.queued or node.spec.pricing == "spot":
+    if len(node.physical) > 1 or node.queued or find_pricing(node.spec.pricing).preemptible:
         raise ApiError(
             "FAILED_PRECONDITION",
             "Cloud TPU received a bad request. stop is not supported for TPU pods, "

@@ -11,8 +11,6 @@ from typing import Any, Literal
 
 from tpujob.emulator.farm import SliceRequest
 
-Pricing = Literal["spot", "on-demand", "reserved"]
-
 
 class ApiError(Exception):
     """The error of a call. `code` is the name of a gRPC status."""
@@ -73,7 +71,7 @@ class NodeSpec:
 
     type: str
     runtime_version: str
-    pricing: Pricing
+    pricing: str
     labels: Mapping[str, str]
     metadata: Mapping[str, str]
     external_ips: bool
@@ -132,7 +130,7 @@ class Queued:
     zone: str
     id: str
     specs: tuple[tuple[str, NodeSpec], ...]  #: ids and specs of the nodes
-    pricing: Pricing
+    pricing: str
     created_at: float
     body: bytes  #: the queued resource as the caller sent it
     newer: NewerFields = field(default_factory=NewerFields)

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.emulator.tpu.convert import id_of
 from tpujob.emulator.tpu.errors import quota_units
-from tpujob.emulator.tpu.records import ApiError, NodeSpec, Pricing, invalid
+from tpujob.emulator.tpu.records import ApiError, NodeSpec, invalid
 from tpujob.emulator.tpu.world import World
 
 #: the versions that a zone lists: the usual version of each generation, and one version of each family
@@ -131,7 +132,8 @@ def check_reservation(world: World, zone: str, name: str) -> None:
 
 def check_quota(world: World, zone: str, specs: Sequence[NodeSpec]) -> None:
     """Raise ApiError if all existing requests, in any state, plus these specs exceed the limit."""
-    generation, pricing = accelerators.find(specs[0].type).generation, specs[0].pricing
+    generation = accelerators.find(specs[0].type).generation
+    pricing = find_pricing(specs[0].pricing).quota
     quota = world.faults.quotas.get((zone, generation, pricing))
     if quota is None:
         return
@@ -140,14 +142,15 @@ def check_quota(world: World, zone: str, specs: Sequence[NodeSpec]) -> None:
         raise ApiError("RESOURCE_EXHAUSTED", quota.text())
 
 
-def quota_used(world: World, zone: str, generation: str, pricing: Pricing) -> int:
+def quota_used(world: World, zone: str, generation: str, pricing: str) -> int:
     """Return the quota in use; suspended, failed and preempted resources count until they are deleted."""
     specs = [s for q in world.queued.values() if q.zone == zone for _, s in q.specs]
     specs += [n.spec for n in world.nodes.values() if n.zone == zone and not n.queued]
     return sum(
         quota_units(spec.type)
         for spec in specs
-        if spec.pricing == pricing and accelerators.find(spec.type).generation == generation
+        if find_pricing(spec.pricing).quota == pricing
+        and accelerators.find(spec.type).generation == generation
     )
 
 

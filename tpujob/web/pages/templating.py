@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from tpujob.api import JobFacts
 from tpujob.domain import text
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.text import harmless
 
 FOLDER = Path(__file__).parents[1] / "templates"
@@ -41,6 +42,7 @@ def environment(asset: Callable[[str], Any]) -> Environment:
         "value": value,
         "sentence": sentence,
         "n": "{:,}".format,
+        "terms": find_pricing,
     }
     return cast(Environment, made)
 

@@ -7,7 +7,7 @@ import pytest
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
-from tpujob.domain.hardware.prices import LIST, Pricing, sku_of
+from tpujob.domain.hardware.prices import LIST, sku_of
 
 #: one type of every SKU and region, and what such a slice costs an hour; empty: nobody knows, or only a guess is known
 TABLE = Path(__file__).with_name("slices_per_hour.csv")
@@ -49,7 +49,7 @@ def test_the_second_table_has_every_price_of_the_list() -> None:
         ("v6e-1", "nowhere-1-a", "spot", None),
     ],
 )
-def test_price_per_hour(type: str, zone: str, pricing: Pricing, usd: float | None) -> None:
+def test_price_per_hour(type: str, zone: str, pricing: str, usd: float | None) -> None:
     assert LIST.usd_per_hour(type, zone, pricing) == usd
 
 

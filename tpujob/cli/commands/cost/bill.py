@@ -15,6 +15,7 @@ from typing import Any
 
 from tpujob.api import LedgerSliceView, LedgerView
 from tpujob.cli.commands.cost.bill_export import load
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.money.ledger import BilledSlice, cost
 from tpujob.domain.text import rfc3339
 
@@ -29,7 +30,7 @@ CREATE INDEX slice_name ON slice (name);
 """
 #: a slice that is still billed ends now
 _INSERT_SLICE = """
-INSERT INTO slice VALUES (:job, :slice, :generation, :pricing = 'spot', :zone, :chips, :ready, ifnull(:gone, :now))
+INSERT INTO slice VALUES (:job, :slice, :generation, :preemptible, :zone, :chips, :ready, ifnull(:gone, :now))
 """
 #: `kind`: a way of `_WAYS`, or a heading for rows without a job; rows of kind `hour` have no job yet
 _LINES = """
@@ -127,7 +128,8 @@ def compare(
         end = min(settled, now)
         db.executemany("INSERT INTO job VALUES (?)", ((job,) for job in names))
         for job, slice in slices:
-            db.execute(_INSERT_SLICE, {**slice, "job": job, "now": now})
+            preemptible = find_pricing(slice["pricing"]).preemptible
+            db.execute(_INSERT_SLICE, {**slice, "preemptible": preemptible, "job": job, "now": now})
             time, cost = _time_and_price(slice, start, end)
             unpriced = time if slice["micros_per_hour"] is None else 0
             estimate = 0 if slice["granted"] else cost

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tpujob.cli.render import words
 from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.text import clean, dollars, duration, listed, many
 
 if TYPE_CHECKING:
@@ -97,9 +98,9 @@ def _budget(estimate: EstimateView) -> str:
 
 
 def _reservation(estimate: EstimateView) -> str:
-    """Say that a reservation is priced as on demand; empty: this is not one."""
+    """Say that the price is that of another pricing; empty: it has its own."""
     price = next((line["price"] for line in estimate["lines"] if line["kind"] == "slices"), None)
-    if estimate["pricing"] != "reserved" or price is None or price["pricing"] != "on-demand":
+    if price is None or price["pricing"] == estimate["pricing"]:
         return ""
     return "The price is the list price on demand; a commitment costs less."
 
@@ -151,7 +152,7 @@ GUESSED = (
     "`--preempt-every`."
 )
 ASSUMED = "One loss in 720 h is assumed: state another with `--preempt-every`."
-HELD = "A reserved slice is held, so there is no wait for it."
+HELD = "A {} slice is held, so there is no wait for it."
 NO_WAIT = "How long the job waits for a slice is not known: state it with `--wait`."
 METHOD = (
     "Method: losses of slices are a Poisson process. Its rate, the waits and the times of set-up and release come from "
@@ -218,26 +219,24 @@ def _basis(forecast: ForecastView, pricing: str) -> str:
     slices = forecast["slices"]
     if set(stated) == {"wait", "preemptions"}:
         return "Waits and preemptions are as stated."
-    is_spot = pricing == "spot"
+    terms = find_pricing(pricing)
     wait_stated = "wait" in stated
     losses_stated = "preemptions" in stated
-    wait_estimated = (
-        pricing != "reserved" and not wait_stated and forecast["wall_hours"] is not None
-    )
+    wait_estimated = terms.waits_in_queue and not wait_stated and forecast["wall_hours"] is not None
     texts: list[str] = []
     if slices:
         losses = f"{forecast['losses']} of them lost"
         texts.append(f"It is based on {many(slices, 'earlier slice')} there, {losses}.")
     elif wait_estimated:
-        figures = "waits and preemptions" if is_spot and not losses_stated else "waits"
-        other = " and of spot machines of another kind" if is_spot else ""
+        figures = "waits and preemptions" if terms.preemptible and not losses_stated else "waits"
+        other = " and of spot machines of another kind" if terms.preemptible else ""
         texts.append(f"{NEW}; {figures} are those of other places{other}.")
     elif not losses_stated:
         texts.append(f"{NEW}.")
-    if not slices and not losses_stated and not (wait_estimated and is_spot):
-        texts.append(GUESSED if is_spot else ASSUMED)
-    if pricing == "reserved" and not wait_stated:
-        texts.append(HELD)
+    if not slices and not losses_stated and not (wait_estimated and terms.preemptible):
+        texts.append(GUESSED if terms.preemptible else ASSUMED)
+    if not terms.waits_in_queue and not wait_stated:
+        texts.append(HELD.format(pricing))
     if wait_stated:
         texts.append("The wait is as stated.")
     if losses_stated:

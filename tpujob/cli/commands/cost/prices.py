@@ -13,7 +13,8 @@ from tpujob.cli.output import get_screen, note, say, say_json
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import wrap
 from tpujob.domain.hardware.price_check import SPOT_AGES
-from tpujob.domain.text import clean, many
+from tpujob.domain.hardware.pricing import find_pricing
+from tpujob.domain.text import clean, listed, many
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -98,8 +99,10 @@ def prices_page(rows: Sequence[Price], today: date, columns: int, *, color: bool
         text = f"[{number}] {clean(source.name)}, {source.as_of}, {trust}"
         first, *rest = wrap(text, columns - 4)
         out += [first, *(f"    {line}" for line in rest)]
-    ages = [(today - row.source.as_of).days for row in rows if row.pricing == "spot"]
+    changing = [row for row in rows if find_pricing(row.pricing).preemptible]
+    ages = [(today - row.source.as_of).days for row in changing]
     if max(ages, default=0) > SPOT_AGES.days:
-        text = f"Spot prices here are up to {max(ages)} days old, and can change every month."
+        names = listed([*dict.fromkeys(row.pricing for row in changing)])
+        text = f"{names.capitalize()} prices here are up to {max(ages)} days old, and can change every month."
         out += ["", *wrap(text, columns)]
     return "\n".join(out)

@@ -1,0 +1,35 @@
+"""The terms on which slices are requested, a row each. Rules ask for a property of the row, and compare no names.
+
+Another pricing is a row here, its prices (`tpu_prices.py`), and its fields of the requests that an adapter sends.
+Imports the standard library only, as the emulator reads the table, too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """The terms of a request for a slice."""
+
+    name: str  #: as users write it
+    quota: str  #: the name of the pricing whose quota its slices draw from
+    preemptible: bool = False  #: the cloud may take a slice back at any time, and changes the price
+    ends_by_itself: bool = False  #: the cloud takes a slice back at a time that is known before
+    waits_in_queue: bool = True  #: False: the capacity is held for the project
+    priced_as: str = ""  #: whose price holds where the list has none of its own; empty: none
+    usual: bool = False  #: what lists of slices do not mention
+
+
+_ROWS = (
+    Pricing("spot", quota="spot", preemptible=True),
+    Pricing("on-demand", quota="on-demand", usual=True),
+    Pricing("reserved", quota="reserved", waits_in_queue=False, priced_as="on-demand"),
+)
+PRICINGS: Mapping[str, Pricing] = {row.name: row for row in _ROWS}
+
+
+def find_pricing(name: str) -> Pricing:
+    """Return the terms of that name. Terms that this version lacks, as in the records of a later one, count as neither
+    preemptible nor held, with a quota of their own and no price."""
+    return PRICINGS.get(name) or Pricing(name, quota=name)
