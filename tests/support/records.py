@@ -116,8 +116,8 @@ def with_condemned(job: Job, condemned: dict[str, Any]) -> Job:
     return replace(job, slices=(bad, *serving), attempts=attempts)
 
 
-B = Offer("v6e-8", "us-east5-b", "spot", "rt", 1.0)
-A = Offer("v6e-8", "us-east5-a", "spot", "rt", 1.0)
+B = Offer("v6e-8", "us-east5-b", "spot", "cloud-tpu", "rt", 1.0)
+A = Offer("v6e-8", "us-east5-a", "spot", "cloud-tpu", "rt", 1.0)
 FULL = "There is no more capacity"
 V6E = parse(
     {

@@ -78,9 +78,13 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
     whole = group or job
     queued = job.state is State.QUEUED and job.desired is DesiredState.RUN
     offers = circuits.allowed(job, prices) if queued else ()
-    slices = tuple(wanted(o.type, o.zone, o.pricing, o.tpu_slices) for o in offers)
+    slices = tuple(wanted(o.type, o.zone, o.pricing, o.provider, o.tpu_slices) for o in offers)
     slice = job.slice
-    held = wanted(slice.type, slice.zone, slice.pricing, slice.tpu_slices) if slice else None
+    held = (
+        wanted(slice.type, slice.zone, slice.pricing, slice.provider, slice.tpu_slices)
+        if slice
+        else None
+    )
     return QueueEntry(
         id=job.id,
         number=int(job.id),
@@ -141,9 +145,9 @@ def gives_until(job: Job) -> float:
 
 
 @lru_cache(4096)
-def wanted(type: str, zone: str, pricing: str, tpu_slices: int) -> Wanted:
+def wanted(type: str, zone: str, pricing: str, provider: str, tpu_slices: int) -> Wanted:
     """Return one shared object for equal slices, as thousands of jobs may want the same."""
-    chips = accelerators.find(type).chips * tpu_slices
-    pools = circuits.names(Offer(type, zone, pricing, "", None))
-    pool = f"{zone}/{accelerators.find(type).generation}/{find_pricing(pricing).quota}"
-    return Wanted(type, pools[0], pool, pools, chips)
+    facts = accelerators.find(type, provider)
+    pools = circuits.names(Offer(type, zone, pricing, provider, "", None))
+    pool = f"{zone}/{facts.generation}/{find_pricing(pricing).quota}"
+    return Wanted(type, pools[0], pool, pools, facts.chips * tpu_slices)

@@ -99,7 +99,7 @@ def test_a_type_in_no_table_follows_from_its_name(
     facts = accelerators.find(type)
     assert not facts.known
     assert (facts.generation, facts.chips, facts.hosts) == (generation, chips, hosts)
-    assert facts.runtime_version == runtime
+    assert facts.row.runtime_version == runtime
     assert facts.chips_per_host * hosts == chips
     for pricing in ("spot", "on-demand", "reserved"):
         assert (LIST.usd_per_hour(type, "mars-north1-a", pricing)) is None, "unknown, not free"
