@@ -30,7 +30,7 @@ from tpujob.adapters.google.rest import GoogleRest
 from tpujob.adapters.ssh import FileKeys, SshHosts
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST
-from tpujob.domain.model import Endpoint, Slice
+from tpujob.domain.model import CLOUD_TPU, Endpoint, Slice
 from tpujob.domain.observations import Absent
 from tpujob.emulator.driver import FarmClient
 from tpujob.emulator.storage import StorageServer
@@ -208,7 +208,7 @@ def real(folder: Path) -> Iterator[Project]:
     )
     slices = CloudTpuSlices(id, owner=OWNER, options=Options(wait=wait))
     keys, (credentials, _) = FileKeys(folder / "keys"), identity.find()
-    hosts = SshHosts(keys, project=id, guests=slices.guest_attributes)
+    hosts = SshHosts(keys, project=id, guests={CLOUD_TPU: slices.guest_attributes})
     type = os.environ.get("TPUJOB_LIVE_TYPE", "")
     slice, meter, workdir = _chosen(slices, zone, type, cap, bucket)
     made = Project(
@@ -235,7 +235,7 @@ def emulated(folder: Path) -> Iterator[Project]:
         g.PROJECT, endpoint=cloud.tpu.address, owner=OWNER, options=Options(wait=60)
     )
     keys = FileKeys(folder / "keys")
-    hosts = SshHosts(keys, port=farm.ssh_port, guests=slices.guest_attributes)
+    hosts = SshHosts(keys, port=farm.ssh_port, guests={CLOUD_TPU: slices.guest_attributes})
     blobs = GcsBlobs(g.PROJECT, endpoint=storage.url)
     blobs.make_bucket(f"gs://{g.BUCKET}", g.REGION, log_days=90, adopt=False, timeout=30)
     slice, meter, workdir = _chosen(slices, g.ZONE, "v4-8", 3.0, f"gs://{g.BUCKET}")

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.records import a_job
 from tests.support.shelf import Shelf
+from tests.support.waiting import LONG
 from tpujob.domain.model import Job, Slice, State
 from tpujob.errors import Transient
 from tpujob.protocol import live
@@ -156,7 +157,9 @@ class Stream:
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         while True:
             with self.change:
-                assert self.change.wait_for(lambda: self.messages, 30), "this stream was not closed"
+                assert self.change.wait_for(lambda: self.messages, LONG), (
+                    "this stream was not closed"
+                )
                 message = self.messages.popleft()
             if message is None:
                 raise Transient("the connection broke")

@@ -1,8 +1,9 @@
 """A Google Cloud project for the scripts of `deploy/`: stand-ins for gcloud and curl on their PATH, with one state.
 
-A command that gcloud's own parser refuses is refused here, too, where the Cloud SDK is installed; without it, every
-command or flag that is not declared below is. What commands answer is taken from Google's error texts as far as the
-scripts depend on them.
+A resource is a name in a collection of `State`: it is created once, and is described, updated and deleted only where it
+is there. Commands that do more have a function below. A command that gcloud's own parser refuses is refused here, too,
+where the Cloud SDK is installed. What commands answer is taken from Google's error texts as far as the scripts depend
+on them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +48,9 @@ LOOKS = ("describe", "list", "list-configs", "access", "print-access-token")
 _APIS = {"iam": "iam", "firestore": "firestore", "secrets": "secretmanager", "run": "run", "builds": "cloudbuild",
          "scheduler": "cloudscheduler", "artifacts": "artifactregistry", "storage": "storage",
          "compute": "compute", "monitoring": "monitoring"}  # fmt: skip
-
-
 #: service -> the name in its agent's address, where that is another one
 _AGENTS = {"monitoring.googleapis.com": "monitoring-notification"}
+Flags = dict[str, str]
 
 
 class Refused(Exception):
@@ -64,15 +63,15 @@ class Refused(Exception):
 
 @dataclass
 class State:
-    """The contents of the project."""
+    """The contents of the project: of most collections the names, each with the one flag that tests look at."""
 
     apis: set[str] = field(default_factory=set[str])
-    accounts: set[str] = field(default_factory=set[str])
+    accounts: dict[str, str] = field(default_factory=dict[str, str])
     roles: dict[str, bool] = field(default_factory=dict[str, bool])  #: name: whether it is deleted
     #: resource, member, role, condition
     bindings: set[tuple[str, str, str, str]] = field(default_factory=set[tuple[str, str, str, str]])
     databases: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    indexes: set[str] = field(default_factory=set[str])
+    indexes: dict[str, str] = field(default_factory=dict[str, str])
     fields: dict[str, Any] = field(default_factory=dict[str, Any])
     #: versions, the oldest first; None: destroyed
     secrets: dict[str, list[str | None]] = field(default_factory=dict[str, "list[str | None]"])
@@ -85,8 +84,38 @@ class State:
     #: subnetworks with Private Google Access; routers with their Cloud NAT, if they have one
     private: set[str] = field(default_factory=set[str])
     routers: dict[str, str] = field(default_factory=dict[str, str])
-    #: of Cloud Monitoring, by kind and name
-    watches: dict[tuple[str, str], Any] = field(default_factory=dict[tuple[str, str], Any])
+    #: of Cloud Monitoring: their flags by their names, which have the kind in them
+    watches: dict[str, Flags] = field(default_factory=dict[str, Flags])
+
+
+#: kind of resource -> its collection, and what is kept of the flags that make it
+_KINDS: dict[str, tuple[str, Callable[[Flags], Any]]] = {
+    "iam service-accounts": ("accounts", lambda _: ""),
+    "iam roles": ("roles", lambda _: False),
+    "firestore databases": ("databases", lambda flags: tuple(sorted(f for f in flags if not flags[f]))),
+    "secrets": ("secrets", lambda _: []),
+    "storage buckets": ("buckets", lambda flags: flags["location"]),
+    "artifacts repositories": ("repositories", lambda _: None),
+    "run services": ("services", lambda _: []),
+    "scheduler jobs": ("jobs", lambda flags: flags["uri"]),
+    "compute routers": ("routers", lambda _: ""),
+}  # fmt: skip
+_MONITORED = {
+    "uptime": "uptimeCheckConfigs", "channels": "notificationChannels", "policies": "alertPolicies"
+}  # fmt: skip
+Function = Callable[..., str | None]
+_FUNCTIONS: dict[str, Function] = {}
+
+
+def _command(*names: str) -> Callable[[Function], Function]:
+    """Declare what these commands do. The function takes the words after their names, and the flags."""
+
+    def declare(function: Function) -> Function:
+        for name in names:
+            _FUNCTIONS[name] = function
+        return function
+
+    return declare
 
 
 class Parser:
@@ -140,22 +169,6 @@ def parser() -> Iterator[Parser | None]:
     parser.stop()
 
 
-Handler = Callable[..., str | None]
-_COMMANDS: dict[str, tuple[Handler, set[str]]] = {}
-
-
-def _command(name: str, others: str = "") -> Callable[[Handler], Handler]:
-    """Declare the handler of a command, which takes its keyword-only parameters as flags, and `others`."""
-
-    def declare(handler: Handler) -> Handler:
-        parameters = signature(handler).parameters.values()
-        named = {p.name.replace("_", "-") for p in parameters if p.kind is p.KEYWORD_ONLY}
-        _COMMANDS[name] = handler, named | {*others.split()}
-        return handler
-
-    return declare
-
-
 class Project:
     """A project that answers commands inside its block."""
 
@@ -207,6 +220,8 @@ class Project:
         try:
             out = self._curl(words) if program == "curl" else self._gcloud(words[:-1])
         except Refused as refused:
+            if refused.code == 2:
+                self.malformed.append(f"{' '.join(words)}: {refused}")
             return refused.code, "", f"ERROR: ({program}) {refused}"
         if not {*LOOKS, *REPEATED} & {program, *words}:
             self.steps += 1
@@ -215,27 +230,51 @@ class Project:
         return 0, out, ""
 
     def _gcloud(self, words: list[str]) -> str:
-        flags = [word for word in words if word.startswith("--") and word not in COMMON]
-        names = [word for word in words if not word.startswith("--")]
         self.calls.append([word for word in words if word not in COMMON])
-        length = next((n for n in range(len(names), 0, -1) if " ".join(names[:n]) in _COMMANDS), 0)
-        handler, allowed = _COMMANDS.get(" ".join(names[:length]), (None, set[str]()))
-        options = dict(flag[2:].partition("=")[::2] for flag in flags)
-        wrong = "" if handler else "unknown command"
-        wrong = wrong or " ".join(sorted(options.keys() - allowed - {"format"}))
-        if self._parser:
-            wrong = wrong or self._parser.refusal(folder=str(self.folder), words=words)
-        if wrong or not handler:
-            self.malformed.append(f"{' '.join(words)}: {wrong}")
+        if self._parser and (wrong := self._parser.refusal(folder=str(self.folder), words=words)):
             raise Refused(wrong, code=2)
         if text := self.refuse(" ".join(words)):
             raise Refused(text)
-        api = _APIS.get(next(name for name in names if name not in ("alpha", "beta")), "")
+        parts = (word[2:].partition("=") for word in self.calls[-1] if word.startswith("--"))
+        flags = {name: value for name, _, value in parts if name != "format"}
+        names = [w for w in words if not w.startswith("--") and w not in ("alpha", "beta")]
+        api = _APIS.get(names[0], "")
         if api and (api not in self.state.apis or self._is_new(api)):
             text = f"{api} has not been used in project {NUMBER} before or it is disabled"
             raise Refused(f"PERMISSION_DENIED: {text}. SERVICE_DISABLED")
-        keywords = {name.replace("-", "_"): value for name, value in options.items()}
-        return handler(self, *names[length:], **keywords) or ""
+        for length in range(len(names), 0, -1):
+            name = " ".join(names[:length])
+            if function := _FUNCTIONS.get(name):
+                return function(self, names[length:], flags) or ""
+            if name in _KINDS:
+                return self._resource(name, names[length], names[length + 1 :], flags)
+        raise Refused("unknown command", code=2)
+
+    def _resource(self, kind: str, verb: str, names: list[str], flags: Flags) -> str:
+        collection, kept = _KINDS[kind]
+        resources = getattr(self.state, collection)
+        name = names[-1] if names else flags.get("database") or flags.get("service", "")
+        if kind == "iam service-accounts" and verb == "create":
+            assert re.fullmatch(r"[a-z][-a-z0-9]{4,28}[a-z0-9]", name), name
+            name = f"{name}@{PROJECT}.iam.gserviceaccount.com"
+        if kind == "compute routers":
+            name = f"{flags['region']}/{name}"
+        if verb == "create":
+            self._make(name, resources)
+        elif "binding" not in verb or collection in ("accounts", "services"):
+            self._has(name, resources)
+        match verb:
+            case "create" | "update":
+                resources[name] = kept(flags)
+            case "delete":
+                del resources[name]
+            case "describe":
+                pass
+            case "add-iam-policy-binding" | "remove-iam-policy-binding":
+                self._bind(f"{kind} {name}", verb.startswith("add"), flags)
+            case _:
+                raise Refused("unknown command", code=2)
+        return ""
 
     def _is_new(self, name: str) -> bool:
         """Return whether Google does not know a new resource yet."""
@@ -251,306 +290,191 @@ class Project:
             raise Refused(f"ALREADY_EXISTS: {name} already exists")
         self._new[name] = self.lag
 
-    # Commands --------------------------------------------------------------------------------------------------------
+    # Commands that do more -------------------------------------------------------------------------------------------
 
     @_command("projects describe")
-    def _project(self, _id: str, *, format: str = "") -> str:
+    def _project(self, _: list[str], __: Flags) -> str:
         return NUMBER
 
     @_command("auth print-access-token")
-    def _token(self) -> str:
+    def _token(self, _: list[str], __: Flags) -> str:
         return "a-token"
 
     @_command("services enable")
-    def _enable(self, *names: str) -> None:
+    def _enable(self, names: list[str], _: Flags) -> None:
         for name in {name.partition(".")[0] for name in names} - self.state.apis:
             self._new[name] = self.lag
             self.state.apis.add(name)
 
-    @_command("beta services identity create")
-    def _identity(self, *, service: str) -> None:
+    @_command("services identity create")
+    def _identity(self, _: list[str], flags: Flags) -> None:
+        service = flags["service"]
         agent = f"gcp-sa-{_AGENTS.get(service, service.partition('.')[0])}"
-        self.state.accounts.add(f"service-{NUMBER}@{agent}.iam.gserviceaccount.com")
-
-    @_command("iam service-accounts create")
-    def _new_account(self, id: str, *, display_name: str) -> None:
-        assert re.fullmatch(r"[a-z][-a-z0-9]{4,28}[a-z0-9]", id), id
-        email = f"{id}@{PROJECT}.iam.gserviceaccount.com"
-        self._make(email, self.state.accounts)
-        self.state.accounts.add(email)
+        self.state.accounts[f"service-{NUMBER}@{agent}.iam.gserviceaccount.com"] = ""
 
     @_command("iam service-accounts list")
-    def _accounts(self, *, filter: str, format: str) -> str:
-        pattern = filter.removeprefix("email~")
+    def _accounts(self, _: list[str], flags: Flags) -> str:
+        pattern = flags["filter"].removeprefix("email~")
         return "\n".join(sorted(a for a in self.state.accounts if re.search(pattern, a)))
 
     @_command("iam service-accounts delete")
-    def _no_account(self, email: str) -> None:
-        self._has(email, self.state.accounts)
-        self.state.accounts.discard(email)
+    def _no_account(self, names: list[str], flags: Flags) -> None:
+        self._resource("iam service-accounts", "delete", names, flags)
+        (email,) = names
         # on other resources they stay, and give nothing
+        member, deleted = f"serviceAccount:{email}", f"deleted:serviceAccount:{email}"
         self.state.bindings = {
-            (
-                on,
-                member.replace(f"serviceAccount:{email}", f"deleted:serviceAccount:{email}"),
-                *rest,
-            )
-            for on, member, *rest in self.state.bindings
+            (on, who.replace(member, deleted), role, condition)
+            for on, who, role, condition in self.state.bindings
             if email not in on
         }
 
-    @_command("iam roles describe")
-    def _role(self, name: str, *, format: str = "") -> str:
-        self._has(name, self.state.roles)
-        deleted = "True" if self.state.roles[name] else ""
-        return f"projects/{PROJECT}/roles/{name}\t{deleted}"
+    @_command("iam roles describe", "iam roles delete", "iam roles undelete", "iam roles update")
+    def _role(self, names: list[str], _: Flags) -> str:
+        (name,), verb, roles = names, self.calls[-1][2], self.state.roles
+        usable = [role for role, deleted in roles.items() if not deleted]
+        self._has(name, roles if verb in ("describe", "undelete") else usable)
+        if verb != "describe":
+            roles[name] = verb == "delete"
+        return f"projects/{PROJECT}/roles/{name}\t{'True' if roles[name] else ''}"
 
-    @_command("iam roles create")
-    def _new_role(self, name: str, *, file: str) -> None:
-        self._make(name, self.state.roles)
-        self.state.roles[name] = False
-
-    @_command("iam roles update")
-    def _role_again(self, name: str, *, file: str) -> None:
-        self._has(name, [role for role, deleted in self.state.roles.items() if not deleted])
-
-    @_command("iam roles undelete")
-    def _role_back(self, name: str) -> None:
-        self._has(name, self.state.roles)
-        self.state.roles[name] = False
-
-    @_command("iam roles delete")
-    def _no_role(self, name: str) -> None:
-        self._role_again(name, file="")
-        self.state.roles[name] = True
-
-    @_command("firestore databases create", "delete-protection enable-pitr")
-    def _new_database(self, *, database: str, location: str, type: str, **switches: str) -> None:
-        self._make(database, self.state.databases)
-        self.state.databases[database] = tuple(sorted(switches))
-
-    @_command("firestore databases update", "delete-protection enable-pitr")
-    def _database_again(self, *, database: str, **switches: str) -> None:
-        self._has(database, self.state.databases)
-        self.state.databases[database] = tuple(sorted(switches))
-
-    @_command(
-        "firestore indexes composite create", "query-scope collection-group field-config async"
-    )
-    def _index(self, *, database: str, **_: str) -> None:
-        self._has(database, self.state.databases)
+    @_command("firestore indexes composite create")
+    def _index(self, _: list[str], flags: Flags) -> None:
+        self._has(flags["database"], self.state.databases)
         index = " ".join(word for word in self.calls[-1] if "field-config" in word or "group" in word)  # fmt: skip
         self._make(index, self.state.indexes)
-        self.state.indexes.add(index)
+        self.state.indexes[index] = ""
 
     @_command("secrets list")
-    def _secrets(self, *, filter: str, format: str = "") -> str:
+    def _secrets(self, _: list[str], __: Flags) -> str:
         return "\n".join(name for name in self.state.secrets if name.startswith("tpujob-s-"))
 
     @_command("secrets create")
-    def _new_secret(self, name: str, *, replication_policy: str, locations: str = "") -> None:
-        self._make(name, self.state.secrets)
-        assert bool(locations) == (replication_policy == "user-managed")
-        self.state.secrets[name], self.state.replication[name] = [], locations
+    def _new_secret(self, names: list[str], flags: Flags) -> None:
+        self._resource("secrets", "create", names, flags)
+        locations = flags.get("locations", "")
+        assert bool(locations) == (flags["replication-policy"] == "user-managed")
+        self.state.replication[names[0]] = locations
 
     @_command("secrets versions add")
-    def _version(self, name: str, *, data_file: str) -> None:
-        self._has(name, self.state.secrets)
-        self.state.secrets[name].append((self.folder / data_file).read_text())
+    def _version(self, names: list[str], flags: Flags) -> None:
+        self._has(names[0], self.state.secrets)
+        self.state.secrets[names[0]].append((self.folder / flags["data-file"]).read_text())
 
     @_command("secrets versions access")
-    def _newest(self, version: str, *, secret: str) -> str:
-        self._has(secret, self.state.secrets)
-        if not self.state.secrets[secret]:
+    def _newest(self, _: list[str], flags: Flags) -> str:
+        self._has(flags["secret"], self.state.secrets)
+        if not (versions := self.state.secrets[flags["secret"]]):
             raise Refused("NOT_FOUND: Secret Version [versions/latest] not found")
-        return self.state.secrets[secret][-1] or ""
+        return versions[-1] or ""
 
     @_command("secrets versions list")
-    def _versions(self, name: str, *, filter: str, sort_by: str, format: str) -> str:
-        assert (filter, sort_by) == ("state!=DESTROYED", "~createTime")
-        numbers = [str(n) for n, text in enumerate(self.state.secrets[name], 1) if text is not None]
-        return "\n".join(reversed(numbers))
+    def _versions(self, names: list[str], flags: Flags) -> str:
+        assert (flags["filter"], flags["sort-by"]) == ("state!=DESTROYED", "~createTime")
+        versions = enumerate(self.state.secrets[names[0]], 1)
+        return "\n".join(reversed([str(n) for n, text in versions if text is not None]))
 
     @_command("secrets versions destroy")
-    def _no_version(self, version: str, *, secret: str) -> None:
-        self.state.secrets[secret][int(version) - 1] = None
-
-    @_command("artifacts repositories create")
-    def _new_repository(self, name: str, *, location: str, repository_format: str) -> None:
-        self._make(name, self.state.repositories)
-        self.state.repositories[name] = None
+    def _no_version(self, names: list[str], flags: Flags) -> None:
+        self.state.secrets[flags["secret"]][int(names[0]) - 1] = None
 
     @_command("artifacts repositories set-cleanup-policies")
-    def _cleanup(self, name: str, *, location: str, policy: str, no_dry_run: str) -> None:
-        self._has(name, self.state.repositories)
-        self.state.repositories[name] = json.loads(Path(policy).read_text())
-
-    @_command("storage buckets create", "uniform-bucket-level-access public-access-prevention")
-    def _new_bucket(self, url: str, *, location: str, **_: str) -> None:
-        self._make(url, self.state.buckets)
-        self.state.buckets[url] = location
+    def _cleanup(self, names: list[str], flags: Flags) -> None:
+        self._has(names[0], self.state.repositories)
+        self.state.repositories[names[0]] = json.loads(Path(flags["policy"]).read_text())
 
     @_command("builds submit")
-    def _build(self, folder: str, *, config: str, substitutions: str, service_account: str) -> None:
+    def _build(self, _: list[str], __: Flags) -> None:
         # where it is missing, gcloud makes it, with no location
         self.state.buckets.setdefault(f"gs://{PROJECT}_cloudbuild", "US")
         self._has("tpujob", self.state.repositories)
         if self._is_new("build"):
-            raise Refused(
-                "INVALID_ARGUMENT: could not resolve source: googleapi: Error 403: no access"
-            )
+            text = "could not resolve source: googleapi: Error 403: no access"
+            raise Refused(f"INVALID_ARGUMENT: {text}")
 
     @_command("run services describe")
-    def _service(self, name: str, *, region: str, format: str = "") -> str:
-        self._has_service(name)
+    def _service(self, names: list[str], _: Flags) -> str:
+        (name,) = names
+        self._has(name, self.state.services)
         url = f"https://{name}-yuquaflafa-ez.a.run.app"
-        numbered = f"https://{name}-{NUMBER}.{REGION}.run.app"
-        return (
-            f'{url}\trun.googleapis.com/ingress=all;run.googleapis.com/urls=["{numbered}", "{url}"]'
-        )
+        urls = json.dumps([f"https://{name}-{NUMBER}.{REGION}.run.app", url])
+        return f"{url}\trun.googleapis.com/ingress=all;run.googleapis.com/urls={urls}"
 
     @_command("run services replace")
-    def _replace(self, file: str, *, region: str) -> None:
+    def _replace(self, names: list[str], _: Flags) -> None:
         if not any(self.state.secrets["tpujob-context"]) or self._is_new("secret"):
             raise Refused("Permission denied on secret: tpujob-context/versions/latest")
-        service = yaml.safe_load(Path(file).read_text())
+        service = yaml.safe_load(Path(names[0]).read_text())
         name = service["metadata"]["name"]
         self.state.services.setdefault(name, []).append(service)
         self.state.traffic[name] = "latest" if service["spec"]["traffic"][0]["latestRevision"] else ""  # fmt: skip
 
-    @_command("run services delete")
-    def _no_service(self, name: str, *, region: str) -> None:
-        self._has_service(name)
-        del self.state.services[name]
-
     @_command("run services update-traffic")
-    def _traffic(
-        self, name: str, *, region: str, to_revisions: str = "", to_latest: str = "x"
-    ) -> None:
-        self._has_service(name)
-        self.state.traffic[name] = to_revisions or ("latest" if not to_latest else "")
+    def _traffic(self, names: list[str], flags: Flags) -> None:
+        self._has(names[0], self.state.services)
+        latest = "latest" if "to-latest" in flags else ""
+        self.state.traffic[names[0]] = flags.get("to-revisions") or latest
 
     @_command("run revisions list")
-    def _revisions(self, *, region: str, service: str) -> str:
-        return "\n".join(f"{service}-{n:05}-abc" for n in range(len(self.state.services[service]), 0, -1))  # fmt: skip
+    def _revisions(self, _: list[str], flags: Flags) -> str:
+        service, revisions = flags["service"], self.state.services[flags["service"]]
+        return "\n".join(f"{service}-{n:05}-abc" for n in range(len(revisions), 0, -1))
 
-    def _has_service(self, name: str) -> None:
-        if name not in self.state.services:
-            raise Refused(f"Cannot find service [{name}]")
-
-    _SCHEDULED = "location schedule http-method oidc-service-account-email oidc-token-audience attempt-deadline"
-
-    @_command("scheduler jobs create http", _SCHEDULED)
-    def _new_job(self, name: str, *, uri: str, **_: str) -> None:
-        self._make(name, self.state.jobs)
-        self.state.jobs[name] = uri
-
-    @_command("scheduler jobs update http", _SCHEDULED)
-    def _job_again(self, name: str, *, uri: str, **_: str) -> None:
-        self._has(name, self.state.jobs)
-        self.state.jobs[name] = uri
-
-    # The network
-
-    @_command("compute networks subnets update", "enable-private-ip-google-access")
-    def _subnet(self, name: str, *, region: str, **_: str) -> None:
-        self.state.private.add(f"{region}/{name}")
+    @_command("compute networks subnets update")
+    def _subnet(self, names: list[str], flags: Flags) -> None:
+        self.state.private.add(f"{flags['region']}/{names[0]}")
 
     @_command("compute routers list")
-    def _routers(self, *, filter: str, regions: str = "", format: str) -> str:
-        if name := filter.removeprefix("name="):
-            own = [key.partition("/")[0] for key in self.state.routers if key.endswith(f"/{name}")]
-        if regions:
-            assert filter == "network~/default$ AND nats:*", filter
-            here = self.state.routers.items()
-            own = [key for key, nat in here if nat and key.startswith(f"{regions}/")]
-        return "\n".join(own)
+    def _routers(self, _: list[str], flags: Flags) -> str:
+        routers, region = self.state.routers, flags.get("regions", "")
+        if not region:
+            name = flags["filter"].removeprefix("name=")
+            return "\n".join(key.partition("/")[0] for key in routers if key.endswith(f"/{name}"))
+        assert flags["filter"] == "network~/default$ AND nats:*"
+        return "\n".join(key for key, nat in routers.items() if nat and key.startswith(f"{region}/"))  # fmt: skip
 
-    @_command("compute routers describe")
-    def _router(self, name: str, *, region: str) -> None:
-        self._has(f"{region}/{name}", self.state.routers)
+    @_command("compute routers nats create")
+    def _new_nat(self, names: list[str], flags: Flags) -> None:
+        router = f"{flags['region']}/{flags['router']}"
+        self._has(router, self.state.routers)
+        self.state.routers[router] = names[0]
 
-    @_command("compute routers create")
-    def _new_router(self, name: str, *, region: str, network: str) -> None:
-        self._make(f"{region}/{name}", self.state.routers)
-        self.state.routers[f"{region}/{name}"] = ""
+    @_command("monitoring uptime", "monitoring channels", "monitoring policies")
+    def _watch(self, names: list[str], flags: Flags) -> str:
+        words = [word for word in self.calls[-1] if word not in ("alpha", "beta")]
+        verb, watches = names[0], self.state.watches
+        of_kind = f"projects/{PROJECT}/{_MONITORED[words[1]]}/"
+        if verb.startswith("list"):
+            return "\n".join(name for name in watches if name.startswith(of_kind))
+        if verb == "create":
+            watches[f"{of_kind}id-of-{self.steps + 1}"] = flags
+            if file := flags.get("policy-from-file"):
+                flags["policy"] = Path(file).read_text()
+            return ""
+        name = names[1]
+        self._has(name, watches)
+        if verb == "update":
+            watches[name] |= flags
+            return ""
+        by = [flags for flags in watches.values() if name.rpartition("/")[2] in str(flags)]
+        if by:
+            raise Refused(f"INVALID_ARGUMENT: {name} is named by {by}")
+        del watches[name]
+        return ""
 
-    @_command("compute routers delete")
-    def _no_router(self, name: str, *, region: str) -> None:
-        self._has(f"{region}/{name}", self.state.routers)
-        del self.state.routers[f"{region}/{name}"]
+    @_command("projects add-iam-policy-binding", "projects remove-iam-policy-binding")
+    def _of_project(self, names: list[str], flags: Flags) -> None:
+        self._bind(f"projects {names[0]}", "add-iam-policy-binding" in self.calls[-1], flags)
 
-    @_command(
-        "compute routers nats create", "auto-allocate-nat-external-ips nat-all-subnet-ip-ranges"
-    )
-    def _new_nat(self, name: str, *, region: str, router: str, **_: str) -> None:
-        self._has(f"{region}/{router}", self.state.routers)
-        self.state.routers[f"{region}/{router}"] = name
+    @_command("iap web add-iam-policy-binding", "iap web remove-iam-policy-binding")
+    def _of_iap(self, _: list[str], flags: Flags) -> None:
+        add = "add-iam-policy-binding" in self.calls[-1]
+        self._bind(f"beta iap web {flags['service']}", add, flags)
 
-    # Monitoring
-
-    def _watch(self, kind: str, content: Any) -> None:
-        number = self.steps + 1
-        self.state.watches[kind, f"projects/{PROJECT}/{kind}/id-of-{number}"] = content
-
-    def _watched(self, kind: str) -> str:
-        return "\n".join(name for found, name in self.state.watches if found == kind)
-
-    def _unwatch(self, kind: str, name: str) -> None:
-        self._has((kind, name), self.state.watches)
-        named = [
-            text for text in self.state.watches.values() if name.rpartition("/")[2] in str(text)
-        ]
-        if named:
-            raise Refused(f"INVALID_ARGUMENT: {name} is named by {named}")
-        del self.state.watches[kind, name]
-
-    @_command(
-        "monitoring uptime create",
-        "resource-type protocol path period timeout validate-ssl service-agent-auth",
-    )
-    def _new_check(self, display: str, *, resource_labels: str, **flags: str) -> None:
-        self._watch("uptimeCheckConfigs", (resource_labels, flags))
-
-    @_command("monitoring uptime list-configs")
-    def _checks(self, *, filter: str, format: str) -> str:
-        return self._watched("uptimeCheckConfigs")
-
-    @_command("monitoring uptime delete")
-    def _no_check(self, name: str) -> None:
-        self._unwatch("uptimeCheckConfigs", name)
-
-    @_command("beta monitoring channels create", "display-name type")
-    def _new_channel(self, *, channel_labels: str, **_: str) -> None:
-        self._watch("notificationChannels", channel_labels)
-
-    @_command("beta monitoring channels update")
-    def _channel_again(self, name: str, *, update_channel_labels: str) -> None:
-        self.state.watches["notificationChannels", name] = update_channel_labels
-
-    @_command("beta monitoring channels list")
-    def _channels(self, *, filter: str, format: str) -> str:
-        return self._watched("notificationChannels")
-
-    @_command("beta monitoring channels delete")
-    def _no_channel(self, name: str) -> None:
-        self._unwatch("notificationChannels", name)
-
-    @_command("alpha monitoring policies create")
-    def _new_policy(self, *, policy_from_file: str) -> None:
-        self._watch("alertPolicies", json.loads(Path(policy_from_file).read_text()))
-
-    @_command("alpha monitoring policies list")
-    def _policies(self, *, filter: str, format: str) -> str:
-        return self._watched("alertPolicies")
-
-    @_command("alpha monitoring policies delete")
-    def _no_policy(self, name: str) -> None:
-        self._unwatch("alertPolicies", name)
-
-    def _bind(
-        self, resource: str, add: bool, member: str, role: str, condition: str | None
-    ) -> None:
+    def _bind(self, resource: str, add: bool, flags: Flags) -> None:
+        member, role, condition = flags["member"], flags["role"], flags.get("condition")
+        if file := flags.get("condition-from-file"):
+            condition = str(yaml.safe_load(Path(file).read_text()))
         kind, _, email = member.partition(":")
         on = {binding for binding in self.state.bindings if binding[0] == resource}
         if condition is None and any(conditional for *_, conditional in on):
@@ -591,63 +515,3 @@ class Project:
             return json.dumps({"error": {"status": "PERMISSION_DENIED", "message": refusal}})
         self.state.fields[f"{group}/{name}"] = body
         return json.dumps({"name": f"projects/{PROJECT}/databases/{database}/operations/1"})
-
-
-def _declare_lookups() -> None:
-    """Declare `describe` and `delete` of resources that have only a name."""
-
-    def handler(collection: str, *, delete: bool) -> Handler:
-        def do(project: Project, name: str = "", **flags: str) -> None:
-            resources, key = getattr(project.state, collection), name or flags["database"]
-            project._has(key, resources)
-            if delete:
-                del resources[key]
-
-        return do
-
-    for kind, collection, flag in (
-        ("secrets", "secrets", ""),
-        ("artifacts repositories", "repositories", "location"),
-        ("scheduler jobs", "jobs", "location"),
-        ("firestore databases", "databases", "database"),
-        ("iam service-accounts", "accounts", ""),
-        ("storage buckets", "buckets", ""),
-    ):
-        _COMMANDS[f"{kind} describe"] = handler(collection, delete=False), {*flag.split()}
-        if collection in ("secrets", "repositories", "jobs"):
-            _COMMANDS[f"{kind} delete"] = handler(collection, delete=True), {*flag.split()}
-
-
-def _declare_bindings() -> None:
-    kinds = {
-        "projects": "condition",
-        "storage buckets": "condition condition-from-file",
-        "iam service-accounts": "",
-        "secrets": "",
-        "artifacts repositories": "location",
-        "run services": "region",
-        "beta iap web": "resource-type service region",
-    }
-
-    def handler(kind: str, verb: str) -> Handler:
-        def bind(project: Project, name: str = "", **flags: str) -> None:
-            condition = flags.get("condition")
-            if file := flags.get("condition_from_file"):
-                condition = str(yaml.safe_load(Path(file).read_text()))
-            if kind == "iam service-accounts":
-                project._has(name, project.state.accounts)
-            if kind == "run services":
-                project._has_service(name)
-            resource = " ".join((kind, name or flags["service"]))
-            project._bind(resource, verb == "add", flags["member"], flags["role"], condition)
-
-        return bind
-
-    for kind, flags in kinds.items():
-        for verb in ("add", "remove"):
-            name = f"{kind} {verb}-iam-policy-binding"
-            _COMMANDS[name] = handler(kind, verb), {"member", "role", *flags.split()}
-
-
-_declare_lookups()
-_declare_bindings()

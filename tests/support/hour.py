@@ -22,11 +22,11 @@ from tests.support.world import (
     service,
 )
 from tpujob.domain import invariants
-from tpujob.domain.model import Job, Outcome, State
+from tpujob.domain.model import CLOUD_TPU, Job, Outcome, State
 from tpujob.domain.observations import SliceState
 from tpujob.engine.loop import RESYNC, SWEEP_EVERY
 from tpujob.engine.reconciler import Reconciler
-from tpujob.ports import Lease, Ports, Store
+from tpujob.ports import Lease, Ports, Providers, Store
 
 SPEC = {"tpu": {"type": "v4-16", "zones": ["us-central2-b"]}, "run": {"command": "python train.py"}}
 REPORTED_EVERY = 15.0  #: seconds of the clock
@@ -124,7 +124,7 @@ class Hour:
         seen: Any = Witnessed(store, self.ledger, self.clock)
         ports = Ports(
             seen,
-            self.cloud,
+            Providers({CLOUD_TPU: self.cloud}),
             self.hosts,
             self.bucket,
             self.clock,

@@ -19,6 +19,7 @@ from typing_extensions import is_typeddict
 
 from tests.support.callers import ADA
 from tests.support.estimates import compare_view, estimate_view
+from tests.support.waiting import LONG
 from tpujob.api import (
     METHODS,
     ActionView,
@@ -626,7 +627,7 @@ def listening(
         yield f"unix:{address}" if isinstance(address, str) else f"http://127.0.0.1:{address[1]}"
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(LONG)
         place.close()
 
 

@@ -22,13 +22,13 @@ from tests.support.world import (
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.agent.upload.evidence import TailLine, pick_lines
 from tpujob.domain.capacity.settings import ANYTHING
-from tpujob.domain.model import Job, State
+from tpujob.domain.model import CLOUD_TPU, Job, State
 from tpujob.domain.money.shared import SharedBudget
 from tpujob.domain.observations import SliceState
 from tpujob.engine.notification_collector import NotificationSetup
 from tpujob.engine.orphans import Swept
 from tpujob.engine.reconciler import Reconciler
-from tpujob.ports import Ports
+from tpujob.ports import Ports, Providers
 from tpujob.protocol import paths
 from tpujob.protocol.report import sign_report
 from tpujob.service.backend.capacity import Quotas
@@ -73,7 +73,7 @@ class Stage:
         self._backends += 1
         ports = Ports(
             self.store,
-            self.cloud,
+            Providers({CLOUD_TPU: self.cloud}),
             self.hosts,
             self.bucket,
             self.clock,

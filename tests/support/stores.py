@@ -13,7 +13,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import grpc
+
+from tests.support.waiting import LONG
 from tpujob.adapters.firestore import Firestore, FirestoreStore
+from tpujob.adapters.firestore.calls import Patience
 from tpujob.adapters.firestore.records import Put, Remove, Time, microseconds
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite import store as sqlite_store
@@ -25,16 +29,17 @@ from tpujob.errors import Conflict
 from tpujob.ports import Store
 
 
-def _firestore(place: str) -> Firestore:
-    """Open a place: `host:port/project`."""
+def firestore(place: str, *interceptors: grpc.UnaryUnaryClientInterceptor) -> Firestore:
+    """Open a place: `host:port/project`. However slow the emulator is on a busy machine, it is waited for."""
     endpoint, _, project = place.partition("/")
-    return Firestore(project, endpoint=endpoint)
+    patience = Patience(seconds=2 * LONG, request=LONG)
+    return Firestore(project, endpoint=endpoint, patience=patience, interceptors=interceptors)
 
 
 #: name of the adapter -> how a store is opened at a place, which two openers of the same place share
 ADAPTERS: dict[str, Callable[[str], Store]] = {
     "sqlite": lambda place: SqliteStore(Path(place) / "jobs.db"),
-    "firestore": lambda place: FirestoreStore(_firestore(place)),
+    "firestore": lambda place: FirestoreStore(firestore(place)),
 }
 
 
@@ -47,7 +52,7 @@ def _damage_sqlite(place: str, job_id: str) -> None:
 
 
 def _damage_firestore(place: str, job_id: str) -> None:
-    db, path = _firestore(place), f"jobs/{job_id}"
+    db, path = firestore(place), f"jobs/{job_id}"
     document = db.read("damage", path)
     assert document
     version = int(str(document.fields["version"])) + 1
@@ -73,7 +78,7 @@ def _empty_sqlite(place: str) -> None:
 
 
 def _empty_firestore(place: str) -> None:
-    db, paths = _firestore(place), ("counters/store", "counters/jobs", "jobs/000001")
+    db, paths = firestore(place), ("counters/store", "counters/jobs", "jobs/000001")
     db.change("empty", [], lambda _: (None, [Remove(path) for path in paths]))
     db.close()
 
@@ -108,7 +113,7 @@ def _age_sqlite(place: str, job_id: str, seconds: float) -> None:
 
 
 def _age_firestore(place: str, job_id: str, seconds: float) -> None:
-    db, path = _firestore(place), f"leases/{job_id}"
+    db, path = firestore(place), f"leases/{job_id}"
     held = db.read("age", path)
     assert held
     taken = Time(microseconds(held.fields["changed"]) - int(seconds * 1e6))

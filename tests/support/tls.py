@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.support.waiting import LONG
+
 
 @contextlib.contextmanager
 def https(url: str, folder: Path) -> Generator[tuple[str, Path]]:
@@ -50,12 +52,12 @@ def https(url: str, folder: Path) -> Generator[tuple[str, Path]]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    assert ready.wait(10), "the edge does not listen"
+    assert ready.wait(LONG), "the edge does not listen"
     try:
         yield f"https://127.0.0.1:{bound[0]}", certificate
     finally:
         end.set()
-        thread.join(10)
+        thread.join(LONG)
 
 
 async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:

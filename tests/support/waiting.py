@@ -1,4 +1,4 @@
-"""Waits for a condition, so that no test sleeps for a time."""
+"""Waits for a condition, with one bound for all tests, so that none sleeps for a time or fails on a busy machine."""
 
 import time
 from collections.abc import Callable
@@ -6,18 +6,18 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+#: seconds for what takes an instant: ends a test that has failed, and is far above what a busy machine needs
+LONG = 90.0
+
 
 def until(
     condition: Callable[[], T],
     state: str | Callable[[], str],
-    seconds: float = 90,
+    seconds: float = LONG,
     *,
     pause: float = 0.01,
 ) -> T:
-    """Return the first true value of the condition. Fail after `seconds` with a message that names the state.
-
-    The limit ends a test that has failed; it is no rule of the product. So it is far above what a busy machine needs.
-    """
+    """Return the first true value of the condition. Fail after `seconds` with a message that names the state."""
     deadline = time.perf_counter() + seconds
     while time.perf_counter() < deadline:
         if value := condition():

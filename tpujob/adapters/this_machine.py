@@ -7,15 +7,16 @@ import shutil
 import socket
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from tpujob.doctor.machine import Laptop, Software
-from tpujob.doctor.quota import Held, Limit, QuotaKind, QuotaOverview, allowances, unit_of
+from tpujob.doctor.quota import unit_of
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.pricing import find_pricing
+from tpujob.ports import Held, Limit, QuotaKind, QuotaUse
 
 #: loopback addresses like those of emulated hosts; nothing listens there
 _HOST_ADDRESSES = ("127.3.1.1", "127.250.250.250")
@@ -64,27 +65,38 @@ def _loopback_problem() -> str:
 # Quotas of the emulator -----------------------------------------------------------------------------------------------
 
 
-def emulated_quotas(status: Mapping[str, Any]) -> QuotaOverview:
-    """Return the quotas in the emulator's `status`. A quota counts all slices of a generation, also those of one host.
-    Without a quota the only limit is the stock of hosts, which `tpujob emulator status` shows."""
-    limits = [
-        Limit(
-            metric="emulator",
-            kind=QuotaKind(quota["generation"], quota["pricing"]),
-            scope="zone",
-            place=quota["zone"],
-            limit=quota["limit"],
-            unit=unit_of(quota["generation"]),
-        )
-        for quota in status["faults"]["quotas"]
-    ]
-    held = [
-        Held(QuotaKind(tpu.generation, terms.quota), held_slice["zone"], tpu.chips)
-        for held_slice in status["slices"]
-        for tpu in [accelerators.find(held_slice["type"])]
-        for terms in [find_pricing(held_slice["pricing"])]
-    ]
-    zones = [zone["zone"] for zone in status["zones"]]
-    # a kind without a quota is limited by the stock alone
-    rows = allowances(limits, zones, held=held, closed_kinds=True)
-    return QuotaOverview("the emulator", [{**row, "known": True} for row in rows], complete=True)
+class EmulatedQuota:
+    """Implements `ports.ProjectQuota` by the emulator's `status`. A quota counts all slices of a generation, also those
+    of one host. Without a quota the only limit is the stock of hosts, which `tpujob emulator status` shows."""
+
+    complete = True
+
+    def __init__(self, status: Mapping[str, Any]) -> None:
+        self._status = status
+        self.zones = [str(zone["zone"]) for zone in status["zones"]]
+
+    def limits(self) -> list[Limit]:
+        return [
+            Limit(
+                metric="emulator",
+                kind=QuotaKind(quota["generation"], quota["pricing"]),
+                scope="zone",
+                place=quota["zone"],
+                limit=quota["limit"],
+                unit=unit_of(quota["generation"]),
+            )
+            for quota in self._status["faults"]["quotas"]
+        ]
+
+    def use(self, zones: Sequence[str]) -> QuotaUse:
+        held = [
+            Held(
+                QuotaKind(tpu.generation, find_pricing(slice["pricing"]).quota),
+                slice["zone"],
+                tpu.chips,
+            )
+            for slice in self._status["slices"]
+            if slice["zone"] in zones
+            for tpu in [accelerators.find(slice["type"])]
+        ]
+        return QuotaUse(held, {})

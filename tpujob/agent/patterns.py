@@ -8,9 +8,22 @@ import collections
 import re
 import signal
 import threading
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Pattern, Tuple
+from typing import (
+    Any,
+    Callable,
+    Deque,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    cast,
+)
 
 from tpujob.agent.base import Note
+from tpujob.agent.common_forms import CommonForms
 from tpujob.protocol import WatchPatterns
 from tpujob.protocol.text import visible
 
@@ -28,6 +41,24 @@ class _TooSlow(Exception):
     pass
 
 
+class Match(NamedTuple):
+    """A line that matches a pattern."""
+
+    name: str  #: of the pattern: progress, checkpoint or resume
+    step: Optional[int]
+    steps: Optional[int]
+    values: Dict[str, float]  #: of the other groups: `loss`, and metrics
+
+
+class _Search:
+    """The search for one pattern."""
+
+    def __init__(self, name: str, pattern: str) -> None:
+        """Raise re.error, TypeError, RecursionError or OverflowError for a pattern that Python cannot compile."""
+        self.name, self.pattern = name, re.compile(pattern)
+        self.strikes, self.width = 0, WIDTH  #: characters of a line
+
+
 class PatternWatch:
     """A search of the output for patterns. `lines` counts all lines, `signs` the lines that match `progress`."""
 
@@ -37,44 +68,39 @@ class PatternWatch:
         """Only the main thread may call it. `wake` makes the main thread call `search` soon."""
         self.lines = 0
         self.signs = 0
-        #: the newest step of each pattern since the last `take_steps`, by the pattern's name
-        self._steps: Dict[str, int] = {}
+        self._matches: List[Match] = []  #: since the last `take_matches`
+        self._newest_step: Optional[int] = None  #: in a match of `progress`
         self.first_step: Optional[int] = None  #: the attempt's first step; None: unknown
         self._first_matches: List[int] = []  #: the first two steps in matches of `progress`
         self.nonfinite: Optional[Tuple[str, Optional[int]]] = None  #: the first match, its step
         self._note, self._wake = note, wake
-        self._patterns: Dict[str, Pattern[str]] = {}
-        self._strikes: Dict[str, int] = collections.Counter()
-        self._widths: Dict[str, int] = {}  #: characters of a line for each pattern
-        self._line = ""  #: the line that is searched
+        self._line = 0  #: number of the line that is searched, in its batch
         self._waiting: Deque[bytes] = collections.deque()
         self._bytes = 0
         self._lock = threading.Lock()
         self._armed = False
         texts: Dict[str, Any] = dict(patterns or {})
+        self.found = CommonForms() if texts.get("find") else None
+        self._searches: List[_Search] = []
         for name in ("nonfinite", "progress", "checkpoint", "resume"):
-            try:
-                if texts.get(name):
-                    self._patterns[name] = re.compile(texts[name])
-                    self._widths[name] = WIDTH
-            except (re.error, TypeError, RecursionError, OverflowError) as error:
-                note("watch.%s is not watched for: %s" % (name, error))
-        if self._patterns:
+            for text in _several(texts.get(name)):
+                try:
+                    self._searches.append(_Search(name, text))
+                except (re.error, TypeError, RecursionError, OverflowError) as error:
+                    note("watch.%s is not watched for: %s" % (name, error))
+        self.has_progress_pattern = any(search.name == "progress" for search in self._searches)
+        if self._searches:
             signal.signal(signal.SIGVTALRM, self._on_alarm)
 
-    @property
-    def has_progress_pattern(self) -> bool:
-        return "progress" in self._patterns
-
-    def take_steps(self) -> Dict[str, int]:
-        """Return the newest step of each pattern since the last call."""
-        steps, self._steps = self._steps, {}
-        return steps
+    def take_matches(self) -> List[Match]:
+        """Return the matches since the last call, in the order of their lines."""
+        matches, self._matches = self._matches, []
+        return matches
 
     def add_lines(self, lines: List[bytes]) -> None:
         """Add lines for the next search. Fast; any thread may call it."""
         self.lines += len(lines)
-        if not self._patterns:
+        if not self._searches and not self.found:
             return
         with self._lock:
             before = self._bytes
@@ -88,7 +114,7 @@ class PatternWatch:
 
     def search(self) -> None:
         """Search the lines that were added. Only the main thread may call it."""
-        while self._patterns:
+        while self._searches or self.found:
             with self._lock:
                 count = min(BATCH, len(self._waiting))
                 batch = [self._waiting.popleft() for _ in range(count)]
@@ -96,43 +122,69 @@ class PatternWatch:
             if not batch:
                 return
             lines = [visible(line.decode("utf-8", "replace")) for line in batch]
-            for name in list(self._patterns):
-                self._search_pattern(name, iter(lines))
+            matches: List[Tuple[int, str, Any]] = []
+            for search in list(self._searches):
+                self._search(search, lines, matches)
+            for number, name, match in sorted(matches, key=lambda found: found[0]):
+                self._take(name, match, lines[number])
+            if self.found:
+                self.found.read(lines)
 
-    def _search_pattern(self, name: str, lines: Iterator[str]) -> None:
+    def _search(
+        self, search: _Search, lines: List[str], matches: List[Tuple[int, str, Any]]
+    ) -> None:
+        """Add the matches of one pattern, each with the number of its line."""
+        rest = iter(range(len(lines)))
         while True:
             try:
-                return self._run_limited(lambda: self._scan(name, lines))
+                return self._run_limited(lambda: self._scan(search, lines, rest, matches))
             except _TooSlow:  # skips this line
-                if len(self._line) > NARROW < self._widths[name]:
-                    self._widths[name] = NARROW
+                if len(lines[self._line]) > NARROW < search.width:
+                    search.width = NARROW
                     text = "watch.%s takes too long on long lines: only their first %d characters are searched"
-                    self._note(text % (name, NARROW))
+                    self._note(text % (search.name, NARROW))
                     continue
-                self._strikes[name] += 1
-                if self._strikes[name] >= STRIKES:
-                    del self._patterns[name]
+                search.strikes += 1
+                if search.strikes >= STRIKES:
+                    self._drop(search)
                     text = "watch.%s takes too long on this output: it is not watched for any more"
-                    return self._note(text % name)
+                    return self._note(text % search.name)
 
-    def _scan(self, name: str, lines: Iterator[str]) -> None:
-        pattern, width = self._patterns[name], self._widths[name]
-        for self._line in lines:
-            line, match = self._line, pattern.search(self._line, 0, width)
-            if match and name == "nonfinite":
-                self.nonfinite = (line.strip(), _step(match))
-                del self._patterns[name]  # once is enough
-                return
+    def _scan(
+        self,
+        search: _Search,
+        lines: List[str],
+        rest: Iterator[int],
+        matches: List[Tuple[int, str, Any]],
+    ) -> None:
+        for self._line in rest:
+            match = search.pattern.search(lines[self._line], 0, search.width)
             if match:
-                self._note_match(name, _step(match))
+                matches.append((self._line, search.name, match))
 
-    def _note_match(self, name: str, step: Optional[int]) -> None:
-        if step is not None:
-            self._steps[name] = step
+    def _take(self, name: str, match: Any, line: str) -> None:
+        step, steps = (_whole(match.groupdict().get(key)) for key in ("step", "steps"))
+        if name == "nonfinite":
+            self.nonfinite = self.nonfinite or (line.strip(), step)
+            self._searches = [search for search in self._searches if search.name != name]
+            return
+        values = {
+            key: value
+            for key, text in match.groupdict().items()
+            if key not in ("step", "steps") and (value := _number(text)) is not None
+        }
         if name == "progress":
             self.signs += 1
+            self._newest_step = self._newest_step if step is None else step
             if step is not None and len(self._first_matches) < 2:
                 self._infer_first_step(step)
+        elif name == "checkpoint" and step is None:
+            step = self._newest_step
+        self._matches.append(Match(name, step, steps, values))
+
+    def _drop(self, search: _Search) -> None:
+        self._searches.remove(search)
+        self.has_progress_pattern = any(search.name == "progress" for search in self._searches)
 
     def _infer_first_step(self, step: int) -> None:
         """Infer the first step: a program that prints each k-th step has made k - 1 steps before its first print."""
@@ -161,8 +213,22 @@ class PatternWatch:
             raise _TooSlow
 
 
-def _step(match: Any) -> Optional[int]:
+def _several(value: Any) -> Sequence[Any]:
+    return cast("List[Any]", value) if isinstance(value, list) else [value] if value else []
+
+
+def _whole(text: Optional[str]) -> Optional[int]:
+    """Return a whole number, also of `1,006`, `12.0` and `1.2k`; None: it is none."""
+    digits = (text or "").replace(",", "").replace("_", "").lower()
     try:
-        return int(match.group("step").replace(",", "").replace("_", ""))
-    except (IndexError, AttributeError, ValueError):
+        value = float(digits[:-1]) * 1000 if digits.endswith("k") else float(digits)
+        return round(value) if value == round(value) or digits.endswith("k") else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _number(text: Optional[str]) -> Optional[float]:
+    try:
+        return float((text or "").replace(",", ""))
+    except ValueError:
         return None

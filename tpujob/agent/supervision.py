@@ -44,6 +44,7 @@ class Supervision:
         #: why the program must be killed: its numbers are not finite
         self.verdict: Optional[VerdictDocument] = None
         self._idle = IdleClock(self._watch, progress, lambda: self._pids())
+        self._found_names: Set[str] = set()  #: that a note has named
         self._collected = False
         self.has_stalled = False  #: at any time
         self.stacks: List[str] = []  #: the stacks of the present stall
@@ -57,7 +58,8 @@ class Supervision:
     def poll(self) -> None:
         """Process the program's output, events and idle time since the last call."""
         self._watch.search()
-        self._progress.read_output(self._watch.take_steps(), self._watch.first_step)
+        self._progress.read_output(self._watch.take_matches(), self._watch.first_step)
+        self._show_found()
         self.verdict = self.verdict or self._match() or self._count_losses()
         self._check_stall()
 
@@ -74,6 +76,15 @@ class Supervision:
             threading.Thread(target=self._collect_stacks, name="stacks", daemon=True).start()
         elif self._idle.stalled(self._stall):
             self.has_stalled = True
+
+    def _show_found(self) -> None:
+        """Report what was found in common forms, unless the program or its patterns report steps. Note it once."""
+        if self._watch.found and self._progress.read_found(self._watch.found.document()):
+            names = self._progress.found_names
+            if not self._found_names.issuperset(names):
+                self._found_names.update(names)
+                text = "found in the output: %s; it is only shown (`watch: off` ends the search)"
+                self._log.note(text % ", ".join(names))
 
     def _match(self) -> Optional[VerdictDocument]:
         """Return the verdict of `watch.nonfinite`; None: no line matched."""

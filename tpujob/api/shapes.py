@@ -279,6 +279,7 @@ class JobFacts(TypedDict):
     steps: int | None
     loss: float | None  #: None also where it is not finite
     nonfinite: NotRequired[NonfiniteView | None]  #: None: the newest known loss is finite
+    found: NotRequired[bool]  #: step, steps and loss were found in the output, without a pattern
     checkpoint: int | None
     version: int
     created_at: str

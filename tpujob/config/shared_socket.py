@@ -14,14 +14,14 @@ from tpujob.lib import unix_sockets
 USUAL = Path("/run/tpujob/backend.sock")
 
 
-def where(path_text: str) -> Path:
+def where(path_text: str, usual: Path = USUAL) -> Path:
     """Return the socket's path: `path_text`, or the usual path if this user owns its folder. Raise BadRequest
     otherwise, or if the path is too long."""
-    path = Path(path_text) if path_text else USUAL
-    if not path_text and not (USUAL.parent.is_dir() and USUAL.parent.stat().st_uid == os.geteuid()):
+    path = Path(path_text) if path_text else usual
+    if not path_text and not (usual.parent.is_dir() and usual.parent.stat().st_uid == os.geteuid()):
         raise BadRequest(
             "the socket's path is not given; the state folder is closed to other users",
-            hint=f"--socket PATH or TPUJOB_SOCKET, in a folder of yours that others may enter, such as {USUAL}",
+            hint=f"--socket PATH or TPUJOB_SOCKET, in a folder of yours that others may enter, such as {usual}",
         )
     return checked(path)
 

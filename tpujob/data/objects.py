@@ -81,14 +81,6 @@ class ObjectContent:
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
-    """The settings of a bucket that keep, and bill, more than its objects."""
-
-    soft_delete_s: int  #: seconds for which deleted and overwritten objects are kept
-    parts_days: int | None  #: days until unfinished multipart uploads are deleted; None: never
-
-
-@dataclass(frozen=True, slots=True)
 class NewObject:
     """An object to be written, if the present generation of its name is `generation`."""
 

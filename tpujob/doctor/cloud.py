@@ -12,10 +12,9 @@ from tpujob.doctor.access import Database, Identity, NoIdentity, Project
 from tpujob.doctor.findings import Finding, NotSeen, judged
 from tpujob.doctor.network import FirewallRule, Network, Subnetwork
 from tpujob.doctor.policies import Policy
-from tpujob.doctor.quota import Limit
 from tpujob.doctor.zones import Addresses
 from tpujob.errors import LOGIN
-from tpujob.ports import BucketFacts
+from tpujob.ports import BucketFacts, Limit
 
 if TYPE_CHECKING:
     from tpujob.config.context import Context

@@ -11,55 +11,22 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tpujob.api import AllowanceView
+from tpujob.doctor.findings import listed
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.hardware.pricing import PRICINGS, find_pricing
 from tpujob.errors import BadRequest, BadSpec
+from tpujob.ports import ONE_HOST, Held, Limit, ProjectQuota, QuotaKind, Scope, Unit
 
 if TYPE_CHECKING:
     from tpujob.config.context import ChipsSetting
 
 
-Unit = Literal["cores", "chips", ""]
-Scope = Literal["zone", "region", "project"]
-
-#: the quota for slices of one host, of generations with two quotas: device quota of v2 and v3, serving quota of v5e
-ONE_HOST = "one host"
-
 #: permission to read limits (Google's reference of the method)
 LIMITS_TAKE = "serviceusage.quotas.get"
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaKind:
-    """The hardware that one quota limits."""
-
-    generation: str
-    pricing: str  #: of those that share the quota, `Pricing.quota`
-    part: str = ""  #: ONE_HOST; empty: all other slices, or all slices
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    metric: str  #: the API's name of the quota
-    kind: QuotaKind | None  #: None: not a quota of TPUs, or of an unknown kind
-    scope: Scope
-    place: str  #: a zone or region; empty: every place without a limit in the list
-    limit: int | None  #: None: no limit
-    unit: Unit = ""  #: empty: unknown
-    places: frozenset[str] = frozenset()  #: zones or regions that offer it; empty: unknown
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The chips that the API lists in one zone, of all users. Suspended and failed requests hold quota too."""
-
-    kind: QuotaKind
-    zone: str
-    chips: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +38,30 @@ class QuotaOverview:
     others: Sequence[Limit] = ()  #: quotas of Cloud TPU that are not of chips or cores
     notes: Sequence[str] = ()  #: sources that could not be read, and why
     complete: bool = False  #: what has no row has no limit
+
+
+def overview(
+    of: str, quota: ProjectQuota, zones: Sequence[str], grants: Sequence[ChipsSetting] = ()
+) -> QuotaOverview:
+    """Return limits, use and grants in these zones. Raises as `quota.limits` does; other failures become notes."""
+    limits, use = quota.limits(), quota.use(zones)
+    rows = allowances(
+        limits,
+        zones,
+        held=use.held,
+        grants=grants,
+        closed=use.missed,
+        closed_kinds=quota.complete,
+    )
+    # most projects cannot use most zones, for the same reason
+    reason = next(iter(use.missed.values()), "")
+    return QuotaOverview(
+        of,
+        [{**row, "known": True} for row in rows] if quota.complete else rows,
+        others=[limit for limit in limits if limit.kind is None],
+        notes=[f"what is held in {listed(use.missed)}: {reason}"] if use.missed else [],
+        complete=quota.complete,
+    )
 
 
 def unit_of(generation: str) -> Unit:

@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tpujob.doctor.findings import Finding, NotSeen, fail, judged, listed, ok, unknown, warn
-from tpujob.doctor.quota import Limit, allowances, chips, per_chip
+from tpujob.doctor.quota import allowances, chips, per_chip
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.errors import BadSpec
-from tpujob.ports import BucketFacts
+from tpujob.ports import BucketFacts, Limit
 
 if TYPE_CHECKING:
     from tpujob.api import AllowanceView

@@ -142,7 +142,7 @@ class Slice:
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
     tpu_slices: int = 1  #: number of TPU slices; more than one: Multislice
     bucket: str = ""  #: bucket of its attempts' files; empty: the job's
-    provider: str = CLOUD_TPU  #: the API that it is requested from (`adapters/providers.py`)
+    provider: str = CLOUD_TPU  #: the API that it is requested from (`ports/providers.py`)
     #: number of jobs that have had the slice: a host refuses a start with an older epoch
     epoch: int = 0
     received_from: str = ""  #: id of the previous job of the slice
@@ -164,6 +164,16 @@ class NonfiniteLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundProgress:
+    """Progress that was found in the output of a program that reports none. It is shown and decides nothing."""
+
+    step: int | None = None
+    steps: int | None = None
+    loss: float | None = None
+    nonfinite: str = ""  #: one of NONFINITE_LOSSES, if the newest loss is not finite
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The progress of a program, from its hosts' reports. Unknown fields are None."""
 
@@ -180,6 +190,7 @@ class Progress:
     first_step: int | None = None  #: first step of this attempt
     #: None: not finite
     metrics: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
+    found: FoundProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class JobProgress:
     doubtful: bool = False
     #: a newer checkpoint, which only some hosts of the newest attempt have
     partial: int | None = None
+    found: bool = False  #: step, steps and loss were found in the output; the program reports none
 
 
 def job_progress(job: Job, live: Progress | None = None) -> JobProgress:
@@ -43,8 +44,8 @@ def job_progress(job: Job, live: Progress | None = None) -> JobProgress:
         return JobProgress()
     shown = job.attempt
     if shown.ended_at is not None:
-        shown = next((a for a in reversed(job.attempts) if a.progress.step is not None), shown)
-    done = shown.progress
+        shown = next((a for a in reversed(job.attempts) if _seen(a.progress)), shown)
+    done = _with_found(shown.progress)
     saved = [a.progress.checkpoint for a in job.attempts if a.progress.checkpoint is not None]
     checkpoint = _good_checkpoint(job.attempts)
     return JobProgress(
@@ -60,6 +61,22 @@ def job_progress(job: Job, live: Progress | None = None) -> JobProgress:
         saved=saved[-1] if saved else None,
         doubtful=checkpoint is not None and _doubtful(job.attempts, checkpoint),
         partial=_partial(job.attempt, checkpoint),
+        found=done is not shown.progress,
+    )
+
+
+def _seen(progress: Progress) -> bool:
+    return progress.step is not None or progress.found is not None
+
+
+def _with_found(progress: Progress) -> Progress:
+    """Return the progress with what was found in the output, of a program that reports no steps."""
+    found = progress.found
+    if progress.step is not None or found is None:
+        return progress
+    nonfinite = NonfiniteLoss(found.nonfinite) if found.nonfinite else progress.nonfinite
+    return replace(
+        progress, step=found.step, steps=found.steps, loss=found.loss, nonfinite=nonfinite
     )
 
 

@@ -88,7 +88,8 @@ class Loop:
         self._stopping = False
         self._pool = pool or ThreadPoolExecutor(workers, thread_name_prefix="tick")
         reconciler.observer.report_cache.news = self._heard
-        reconciler.observer.slice_cache.news = self._heard
+        for cache in reconciler.observer.slice_caches.values():
+            cache.news = self._heard
         reconciler.groups.news = self.poke
         reconciler.queue.news = self._placed
         self._thread: threading.Thread | None = None

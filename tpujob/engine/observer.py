@@ -15,7 +15,7 @@ from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.host import keys
 from tpujob.domain.host import reports as host_reports
 from tpujob.domain.host.report_verifier import add_reports
-from tpujob.domain.model import Job, State
+from tpujob.domain.model import Job, Slice, State
 from tpujob.domain.observations import (
     NO_FUNDS,
     NO_HAND_OVER,
@@ -73,7 +73,10 @@ class Observer:
         self.place, self.hand_over = place, hand_over
         self.report_every = report_every
         self.report_cache = ReportCache(ports.blobs, ports.clock, prices)
-        self.slice_cache = SliceCache(ports.slices, ports.clock)
+        self.slices = ports.slices
+        self.slice_caches = {
+            name: SliceCache(ports.slices, name, ports.clock) for name in ports.slices.slices
+        }
         self.live = defaultdict[str, JobRuntime](JobRuntime)  #: by job
         self._probing = threading.Semaphore(PROBED)
 
@@ -128,11 +131,7 @@ class Observer:
 
     def _slices(self, job: Job) -> tuple[dict[str, SliceSeen], frozenset[str]]:
         """Return the slices that the job holds, by name, and the names of those that are seen as a list showed them."""
-        looks = {
-            s.name: self.slice_cache.look(s, timeout=LOOK, job_id=job.id)
-            for s in job.slices
-            if s.gone_at is None
-        }
+        looks = {s.name: self._seen(job, s) for s in job.slices if s.gone_at is None}
         listed = frozenset(name for name, (_, listed) in looks.items() if listed)
         return {name: seen for name, (seen, _) in looks.items()}, listed
 
@@ -141,11 +140,16 @@ class Observer:
         live, slices = self.live[job.id], dict(seen.slices)
         for slice in job.slices:
             if slice.name in seen.listed:
-                slices[slice.name], _ = self.slice_cache.look(
-                    slice, timeout=LOOK, job_id=job.id, by_name=True
-                )
+                slices[slice.name], _ = self._seen(job, slice, by_name=True)
         live.note_look(slices, seen.reports, self.clock.now())
         return replace(seen, slices=slices, listed=frozenset(), deleting=frozenset(live.deleting))
+
+    def _seen(self, job: Job, slice: Slice, *, by_name: bool = False) -> tuple[SliceSeen, bool]:
+        """Return what is known of the slice, and whether that may be some seconds old."""
+        cache = self.slice_caches.get(slice.provider)
+        if cache is None:
+            return self.slices.look(slice, timeout=LOOK), False
+        return cache.look(slice, timeout=LOOK, job_id=job.id, by_name=by_name)
 
     def _waits(self, job: Job, reports: Sequence[HostReport]) -> bool:
         """Return whether some host has not reported lately."""

@@ -6,6 +6,7 @@ The loop, `tpujob sweep` and `tpujob leaks` share this rule. A zone that could n
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from tpujob.domain import invariants
 from tpujob.domain.decide import SUSPENDED_WITHIN
@@ -14,7 +15,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job, Slice
 from tpujob.engine.counters import Counters
 from tpujob.errors import NotFound, Refused, StoreError, TpujobError, Transient
-from tpujob.ports import Clock, Hosts, Owned, Slices, Store
+from tpujob.ports import Clock, Hosts, Owned, Providers, Slices, Store, side_by_side
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,9 @@ class Swept:
     #: neither deleted nor kept: the record of their job cannot be read
     unclear: list[Owned] = field(default_factory=list[Owned])
     keys: list[str] = field(default_factory=list[str])  #: slices that are gone, whose keys go
-    unlisted: dict[str, str] = field(default_factory=dict[str, str])  #: by zone, or `keys`: why
+    unlisted: dict[str, str] = field(
+        default_factory=dict[str, str]
+    )  #: by zone, provider, or `keys`: why
     live: list[Job] = field(default_factory=list[Job])  #: the active jobs, as they were read
 
 
@@ -50,7 +53,7 @@ class Orphans:
     def __init__(
         self,
         store: Store,
-        slices: Slices,
+        providers: Providers,
         hosts: Hosts,
         clock: Clock,
         *,
@@ -59,7 +62,7 @@ class Orphans:
         counters: Counters | None = None,
     ) -> None:
         """`leaked`: called with what is about to be deleted, and with what is unclear; never raises."""
-        self.store, self.slices, self.hosts, self.clock = store, slices, hosts, clock
+        self.store, self.providers, self.hosts, self.clock = store, providers, hosts, clock
         self.zones, self.leaked = zones, leaked
         self._counters = counters or Counters()
         #: since when this process has seen the cloud suspend an orphan: no record says it, and one that starts later
@@ -148,32 +151,54 @@ class Orphans:
             return []
 
     def _listed(self, swept: Swept) -> list[Owned]:
-        """Return our slices in all zones; a zone that cannot be listed is left out and noted."""
+        """Return our slices in all zones; a zone that a provider cannot list is left out and noted. Raises the error of
+        a provider when none could list any."""
         zones = sorted(set(self.zones()))
+        providers = self.providers.slices
+        listings = side_by_side(
+            {name: partial(self._listed_by, slices, zones) for name, slices in providers.items()}
+        )
+        errors = [listing for listing in listings.values() if isinstance(listing, TpujobError)]
+        if len(errors) == len(listings):
+            raise errors[0]
+        owned = list[Owned]()
+        for name, listing in listings.items():
+            if isinstance(listing, TpujobError):
+                _unlisted(swept, name, listing)
+                continue
+            owned += listing[0]
+            for zone, error in listing[1].items():
+                _unlisted(swept, zone, error)
+        return owned
+
+    def _listed_by(
+        self, slices: Slices, zones: Sequence[str]
+    ) -> tuple[list[Owned], dict[str, TpujobError]]:
+        """Return the slices of one provider, and the zones that it cannot list. Raises Transient or Refused when it can
+        list none."""
         try:
-            return self.slices.list_all(zones, timeout=LISTING)
+            return slices.list_all(zones, timeout=LISTING), {}
         except (Transient, Refused) as error:
             if len(zones) == 1:
                 raise
             first = error
-        until, slices, dead = self.clock.now() + ONE_BY_ONE, list[Owned](), 0
+        until, owned, dead = self.clock.now() + ONE_BY_ONE, list[Owned](), dict[str, TpujobError]()
         for zone in zones:
             try:
                 if self.clock.now() > until:
                     raise Transient("no time was left to list it")
-                slices += self.slices.list_all([zone], timeout=ONE_ZONE)
+                owned += slices.list_all([zone], timeout=ONE_ZONE)
             except (Transient, Refused) as error:
-                _unlisted(swept, zone, error)
-                dead += 1
-        if dead == len(zones):
+                dead[zone] = error
+        if len(dead) == len(zones):
             raise first
-        return slices
+        return owned, dead
 
     def _delete(self, orphan: Owned, swept: Swept) -> None:
         log.warning("sweep: no live job claims %s in %s: deleting it", orphan.name, orphan.zone)
         try:
             overdue = self._overdue(orphan)
-            self.slices.delete(as_slice(orphan), timeout=DELETING, even_suspending=overdue)
+            self.providers.delete(as_slice(orphan), timeout=DELETING, even_suspending=overdue)
             self.hosts.forget(as_slice(orphan))
         except (Transient, Refused) as error:
             log.warning("sweep: %s: %s", orphan.name, error)

@@ -33,8 +33,6 @@ log = logging.getLogger(__name__)
 
 #: seconds between two reads of what other backends changed, and after which time alone makes a new plan
 REFRESH = 5.0
-#: jobs that are planned a second, at most: a new plan waits until so much time has passed since the last one
-PLANNED = 5000
 #: fields that hold, release and move change
 _STEERED = attrgetter("held_by", "rank", "queued_at")
 #: a job that may request nothing yet
@@ -68,6 +66,9 @@ class _PastUsage:
 
 class Queue:
     """Thread-safe."""
+
+    #: jobs that are planned a second, at most: a new plan waits until so much time has passed since the last one
+    planned = 5000.0
 
     def __init__(
         self,
@@ -319,7 +320,7 @@ class Queue:
         now = self._clock.now()
         age = now - self._planned_at
         due = self._dirty or now >= self._plan.next_at or age >= REFRESH or age < 0
-        if not due or (0 <= age < len(self._entries) / PLANNED and now_for not in self._ended):
+        if not due or (0 <= age < len(self._entries) / self.planned and now_for not in self._ended):
             return []
         waiting = {(entry.share, entry.owner) for entry in self._entries.values() if entry.waits}
         usage = self._usage(now) if len(waiting) > 1 else RecentUsage()

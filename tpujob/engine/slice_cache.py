@@ -1,4 +1,4 @@
-"""Cache of the cloud's lists of slices: one list serves the polls of all jobs for some seconds.
+"""Cache of a provider's lists of slices: one list serves the polls of all jobs for some seconds.
 
 A list may lag behind and be incomplete. Only slices that it shows, and that were not deleted just before, are taken
 from it; all others are polled by name. Before a job ends, deletes or requests something, all its slices are polled by
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Present, SliceSeen, Unknown
-from tpujob.ports import Clock, Slices, SliceSurvey
+from tpujob.ports import Clock, Providers, SliceSurvey
 
 #: seconds for which one list serves, for each call that it takes, so that lists take at most 50 calls a minute; and at
 #: most, however many it takes
@@ -54,10 +54,12 @@ class _Listed:
 
 
 class SliceCache:
-    """Threads may share it: one of them makes a list, while the others use the one before."""
+    """The slices of one provider. Threads may share it: one of them makes a list, while the others use the one
+    before."""
 
-    def __init__(self, slices: Slices, clock: Clock) -> None:
-        self._slices, self._clock, self._lock = slices, clock, threading.Lock()
+    def __init__(self, providers: Providers, name: str, clock: Clock) -> None:
+        self._providers, self._name = providers, name
+        self._clock, self._lock = clock, threading.Lock()
         self._newest: _Listed | None = None
         self._making = False
         self._zones: dict[str, float] = {}  #: when a slice there was last looked at
@@ -84,7 +86,7 @@ class SliceCache:
             shown = self._shown(slice, listed, now)
             if shown is not None:
                 return shown, True
-        seen = self._slices.look(slice, timeout=timeout)
+        seen = self._providers.look(slice, timeout=timeout)
         self._asked[slice.name] = self._clock.now()
         if isinstance(seen, Present):
             self._named[slice.name] = now, seen
@@ -132,7 +134,8 @@ class SliceCache:
         self._named = {name: look for name, look in named if now - look[0] < MAX_LIST_AGE}
         self._unshown = {n: at for n, at in self._unshown.copy().items() if now - at < MISSED}
         timeout = TIMEOUT + FOR_EACH_SLICE * len(self._looked)
-        return _Listed(now, self._slices.survey(sorted(self._zones), timeout=timeout))
+        survey = self._providers.slices[self._name].survey(sorted(self._zones), timeout=timeout)
+        return _Listed(now, survey)
 
     def _shown(self, slice: Slice, listed: _Listed, now: float) -> SliceSeen | None:
         """Return what the list shows of the slice; None: it must be polled by name."""

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from tpujob.ports.hardware import Hosts, Slices
+from tpujob.ports.hardware import Hosts
 from tpujob.ports.people import Reputation, Secrets
+from tpujob.ports.routing import Providers
 from tpujob.ports.storage import Blobs, Copies
 from tpujob.ports.store import Store
 
@@ -26,7 +27,7 @@ class Ports:
     """All ports of a backend."""
 
     store: Store
-    slices: Slices
+    slices: Providers
     hosts: Hosts
     blobs: Blobs
     clock: Clock

@@ -68,14 +68,6 @@ class Slices(Protocol):
 # Hosts ---------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedHost:
-    """The name and the keys that a host publishes through the cloud, for the first contact."""
-
-    name: str = ""  #: name of the machine; empty: not published
-    host_keys: frozenset[tuple[str, str]] = frozenset()  #: type, and key in base64
-
-
 class Listening(Protocol):
     """An open stream of messages, which any thread may close."""
 

@@ -44,6 +44,8 @@ class BucketFacts:
     versioning: bool  #: overwritten objects are kept, and billed
     log_days: int | None  #: days after which logs of jobs are removed; None: never
     ours: bool  #: the bucket has tpujob's label: tpujob made or adopted it
+    #: days until unfinished multipart uploads are deleted; None: never
+    parts_days: int | None = None
 
 
 class Blobs(Protocol):

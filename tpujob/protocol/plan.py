@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from typing import Any, TypedDict, cast
 
 
-class WatchPatterns(TypedDict):
-    """Regular expressions that the agent searches lines of output for; None: no search."""
+class WatchPatterns(TypedDict, total=False):
+    """Regular expressions that the agent searches lines of output for; None or absent: no search."""
 
     nonfinite: str | None
-    progress: str | None
-    checkpoint: str | None
+    #: their groups `step`, `steps` and `loss` are facts that the program reports, any other group is a metric
+    progress: list[str]
+    checkpoint: str | None  #: without the group `step` it is the newest step of `progress`
     resume: str | None
+    find: bool  #: search for common forms of progress, which are shown and decide nothing
 
 
 class StallRule(TypedDict):

@@ -82,6 +82,14 @@ class OutputsDocument(TypedDict):
     empty: List[str]
 
 
+class FoundDocument(TypedDict):
+    """Progress that was found in the output without a pattern of the user: it is shown and decides nothing."""
+
+    step: Number | None
+    steps: Number | None
+    loss: Number | str | None  #: a text: one of NONFINITE_LOSSES
+
+
 class ReportDocument(TypedDict, total=False):
     v: int  #: 1
     job: str
@@ -124,6 +132,7 @@ class ReportDocument(TypedDict, total=False):
     metrics: dict[str, Number | str | None]  #: a text: one of NONFINITE_LOSSES
     #: the newest committed checkpoints, at most MAX_CHECKPOINTS, the newest last
     checkpoints: List[Number]
+    found: FoundDocument | None  #: None: nothing was found, or the program reports its steps
     outputs: OutputsDocument | None  #: None: the job keeps none, or they are not restored yet
 
 

@@ -234,7 +234,7 @@ def goes_on(job: Job, has: JobProgress) -> str:
     empty = job.attempts[-1].warnings.empty
     if any(output.folder not in empty for output in job.spec.outputs):
         return "starts again with the files that `outputs` has kept; it has reported no checkpoint"
-    return f"starts again{' from step 1' if has.step else ''}: no checkpoint is known"
+    return f"starts again{' from step 1' if has.step and not has.found else ''}: no checkpoint is known"
 
 
 def _from_checkpoint(has: JobProgress) -> str:

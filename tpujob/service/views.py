@@ -108,6 +108,7 @@ def job_facts(job: Job, runtime: RuntimeInfo, now: float, has: JobProgress) -> J
         steps=has.steps,
         loss=has.loss,
         nonfinite=NonfiniteView(**asdict(bad), text=str(bad)) if (bad := has.nonfinite) else None,
+        found=has.found,
         checkpoint=has.checkpoint,
         version=job.version,
         created_at=rfc3339(job.created_at),

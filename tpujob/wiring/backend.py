@@ -5,16 +5,16 @@ import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from tpujob.adapters.calling import SystemClock
-from tpujob.adapters.providers import Providers
 from tpujob.config.notifications import file_of_local_stack
 from tpujob.config.settings import Settings
-from tpujob.domain.model import CLOUD_TPU, SCHEMA_VERSION
+from tpujob.domain.model import SCHEMA_VERSION
 from tpujob.engine import Counters, Loop, Orphans, Reconciler, zones
 from tpujob.engine.notifier import Notifier
-from tpujob.ports import Ports
+from tpujob.ports import Ports, Providers, types_in
 from tpujob.service import Admin, Changes, Membership
 from tpujob.service.backend import ProcessFacts
 from tpujob.service.backend.capacity import EVERY, Quotas
@@ -75,7 +75,7 @@ def backend(settings: Settings) -> Backend:
         )
     ports = Ports(
         store,
-        Providers({CLOUD_TPU: adapters.slices}),
+        Providers({name: provider.slices for name, provider in adapters.providers.items()}),
         adapters.hosts,
         adapters.blobs,
         clock,
@@ -153,13 +153,14 @@ def _service_settings(
 ) -> ServiceSettings:
     store = adapters.store
     schemas = {"records": SCHEMA_VERSION} | ({"tables": store.TABLES} if store.TABLES else {})
+    catalogs = {name: provider.catalog for name, provider in adapters.providers.items()}
     # of the emulator it costs nothing, and faults are tried out there
     every = 5.0 if settings.local else EVERY
     return ServiceSettings(
         site=adapters.site,
         surroundings=adapters.surroundings,
-        owner=adapters.slices.owner,
-        offered=adapters.slices.catalog.types,
+        owner=adapters.owner,
+        offered=partial(types_in, catalogs),
         quotas=Quotas(lambda: doctor.quotas(settings), clock, every=every),
         process=ProcessFacts(
             context=settings.context,

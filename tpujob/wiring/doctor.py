@@ -5,6 +5,7 @@ The checks are in `doctor/`.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tpujob.config.settings import Settings
@@ -14,14 +15,17 @@ from tpujob.wiring.client import running_client
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tpujob.config.context import Context
     from tpujob.doctor.findings import Finding
     from tpujob.doctor.quota import QuotaOverview
+    from tpujob.ports import ProjectQuota
 
 
 def findings(settings: Settings) -> list[Finding]:
     """Return the results of all checks of the context and of this machine. Nothing is started or changed. Raises
     NotFound or BadSpec if the context is missing or its file is invalid."""
     from tpujob.adapters import this_machine
+    from tpujob.adapters.cloud_tpu import Api, CloudTpuCatalog
     from tpujob.adapters.google import project
     from tpujob.doctor import cloud, machine, network
 
@@ -43,8 +47,11 @@ def findings(settings: Settings) -> list[Finding]:
         answer = machine.check_backend(current.backend, _backend_error(settings))
         results.append(answer.named("backend"))
     if current.project:
-        endpoints = {"endpoint": settings.google_endpoint, "tpu_endpoint": settings.tpu_endpoint}
-        results += cloud.examine(current, project.look(current, **endpoints))
+        tpu = Api(current.project, endpoint=settings.tpu_endpoint)
+        with closing(tpu):
+            quota, catalog = _quota(settings, current), CloudTpuCatalog(tpu)
+            seen = project.look(current, catalog, quota, endpoint=settings.google_endpoint)
+        results += cloud.examine(current, seen)
     if trust := _trust(settings):
         results.append(network.check_host_keys(trust).named("host keys"))
     return results
@@ -68,14 +75,17 @@ def _wrong_files(settings: Settings) -> Iterator[Finding]:
 def quotas(settings: Settings, *, everywhere: bool = False) -> QuotaOverview:
     """Return quota and use in the context's zones, or `everywhere`. Raises BadRequest for a context without a project,
     BackendGone if the emulator is down, else Refused or Transient."""
+    from tpujob.doctor.quota import overview
+
     if settings.local:
-        from tpujob.adapters import this_machine
+        from tpujob.adapters.this_machine import EmulatedQuota
         from tpujob.emulator.client import EmulatorClient
 
         status = EmulatorClient.from_ready(settings.ready_file("emulator")).status()
-        return this_machine.emulated_quotas(status)
-    from tpujob.adapters.google import quota
+        emulated = EmulatedQuota(status)
+        return overview("the emulator", emulated, emulated.zones)
     from tpujob.config import context
+    from tpujob.domain.hardware import accelerators
 
     current = context.current(settings)
     if not current.project:
@@ -83,12 +93,15 @@ def quotas(settings: Settings, *, everywhere: bool = False) -> QuotaOverview:
             f"the context {current.name} does not say which project its backend uses",
             hint=f"write `project:` into {settings.context_file}",
         )
-    return quota.overview(
-        current,
-        everywhere=everywhere,
-        endpoint=settings.google_endpoint,
-        tpu_endpoint=settings.tpu_endpoint,
-    )
+    zones = accelerators.all_zones() if everywhere else current.every_zone
+    return overview(current.project, _quota(settings, current), zones, current.grants)
+
+
+def _quota(settings: Settings, context: Context) -> ProjectQuota:
+    from tpujob.adapters.google.quota import GoogleQuota
+
+    endpoints = {"endpoint": settings.google_endpoint, "tpu_endpoint": settings.tpu_endpoint}
+    return GoogleQuota(context.project, **endpoints)
 
 
 def _trust(settings: Settings) -> dict[str, str]:

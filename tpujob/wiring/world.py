@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpujob.config.settings import Settings
+from tpujob.domain.model import CLOUD_TPU
 from tpujob.errors import BackendGone
+from tpujob.ports import Provider
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from tpujob.adapters.calling import Count
     from tpujob.adapters.cloud_tpu import CloudTpuSlices
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from tpujob.domain.money.estimate_shapes import Surroundings
     from tpujob.domain.money.shared import SharedBudget
     from tpujob.engine import Counters
-    from tpujob.ports import Secrets
+    from tpujob.ports import Guests, Secrets
 
     Store = SqliteStore | FirestoreStore
 
@@ -42,7 +44,8 @@ class Adapters:
     """The adapters of the service, and the settings of its context."""
 
     store: Store
-    slices: CloudTpuSlices
+    providers: Mapping[str, Provider]  #: by `Slice.provider`
+    owner: str  #: what slices are labelled with
     blobs: GcsBlobs
     copies: ObjectCopies
     secrets: Secrets
@@ -57,7 +60,7 @@ class Adapters:
 
     def close(self) -> None:
         """Close the store and every connection."""
-        for adapter in (self.slices, self.hosts, self.blobs, self.copies, self.store):
+        for adapter in (*self.providers.values(), self.hosts, self.blobs, self.copies, self.store):
             adapter.close()
 
 
@@ -100,14 +103,21 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     from tpujob.domain.money.estimate_shapes import Surroundings
 
     emulator, farm = _ready(settings.ready_file("emulator")), _ready(settings.ready_file("farm"))
-    slices = CloudTpuSlices(settings.project, endpoint=emulator["tpu"], count=count("tpu"))
+    slices = CloudTpuSlices(
+        settings.project,
+        endpoint=emulator["tpu"],
+        rest_endpoint=emulator["tpu_rest"],
+        count=count("tpu"),
+    )
+    providers = {CLOUD_TPU: _cloud_tpu(slices)}
     return Adapters(
         open_store(settings),
-        slices,
+        providers,
+        slices.owner,
         GcsBlobs(settings.project, endpoint=emulator["storage"], count=count("storage")),
         _copies(emulator["storage"]),
         SecretFiles(settings.secrets),
-        SshHosts(settings.keys, port=farm["ssh_port"], guests=slices.guest_attributes),
+        SshHosts(settings.keys, port=farm["ssh_port"], guests=_guests(providers)),
         EVERYWHERE,
         settings.project,
         surroundings=Surroundings(emulated=True),
@@ -126,13 +136,14 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     current = context.current(settings)
     owner = context.owner(settings, current)
     region, google = current.secret_region, settings.google_endpoint
-    slices = _slices(settings, current, owner, count("tpu"))
+    providers = {CLOUD_TPU: _cloud_tpu(_slices(settings, current, owner, count("tpu")))}
     store = open_store(
         replace(settings, project=current.project, store=current.store, database=current.database)
     )
     return Adapters(
         store,
-        slices,
+        providers,
+        owner,
         GcsBlobs(current.project, endpoint=settings.storage_endpoint, count=count("storage")),
         _copies(settings.storage_endpoint),
         GoogleSecrets(lambda: SecretManager(current.project, region=region, endpoint=google)),
@@ -142,7 +153,7 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
             reach=current.ssh,
             project=current.project,
             tunnel=shlex.split(settings.tunnel),
-            guests=slices.guest_attributes,
+            guests=_guests(providers),
         ),
         context.site(current, owner, prices.in_force(settings, current, datetime.now(UTC).date())),
         current.project,
@@ -152,6 +163,14 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
         budgets=context.budgets(current),
         accounts=current.service_accounts,
     )
+
+
+def _cloud_tpu(slices: CloudTpuSlices) -> Provider:
+    return Provider(slices, slices.catalog, slices.guest_attributes, slices.close)
+
+
+def _guests(providers: Mapping[str, Provider]) -> dict[str, Guests]:
+    return {name: provider.guests for name, provider in providers.items()}
 
 
 def _slices(settings: Settings, context: Context, owner: str, count: Count) -> CloudTpuSlices:

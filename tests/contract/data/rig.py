@@ -40,16 +40,16 @@ class Requests(JsonObjects):
         return send(method, url, **options)
 
     def connect(self) -> Any:
-        google, session = super().connect()
-        send = session.request
+        google = super().connect()
+        send = google._http.request
 
         def request(method: str, url: str, **options: Any) -> Any:
             if method in ("POST", "PUT"):
                 return self.write_request(send, method, url, **options)
             return send(method, url, **options)
 
-        session.request = request  # type: ignore[method-assign]
-        return google, session
+        google._http.request = request
+        return google
 
 
 class Rig:

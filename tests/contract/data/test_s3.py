@@ -126,7 +126,6 @@ def test_an_object_of_parts_has_no_checksum_that_its_bytes_are_compared_with(
 ) -> None:
     """moto says a checksum of the parts' checksums as one of the bytes: two reads that agree outvote it."""
     split_uploads(monkeypatch, small)
-    monkeypatch.setattr("time.sleep", lambda _: None)
     data = random.Random(1).randbytes(5 * MIB + 7)
     place = {"Bucket": "data", "Key": "parts"}
     place["UploadId"] = s3.create_multipart_upload(**place, **algorithm)["UploadId"]
@@ -184,7 +183,6 @@ def test_an_object_whose_bytes_are_wrong_twice_is_left_out_by_name_and_the_rest_
     rig: Rig, s3: Any, small: int, kind: type[Flipped], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split_uploads(monkeypatch, small)
-    monkeypatch.setattr("time.sleep", lambda _: None)
     put(s3, {f"{n}": b"good" for n in range(5)} | {"bad": b"bad"}, ChecksumAlgorithm="CRC32")
     for target in (rig.place, rig.folder / "back"):
         reader = kind()
@@ -200,7 +198,6 @@ def test_an_object_that_changes_in_mid_copy_is_named_and_comes_with_the_next_syn
     rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split_uploads(monkeypatch, MIB)
-    monkeypatch.setattr("time.sleep", lambda _: None)
 
     class Replacing(S3Objects):
         done = False

@@ -115,7 +115,6 @@ def test_a_poor_server_serves_a_large_file_through_cuts(
     rig: Rig, web: WebServer, poor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split_uploads(monkeypatch, MIB)
-    monkeypatch.setattr("time.sleep", lambda _: None)
     setattr(web, poor, False)
     web.files["large"] = random.Random(3).randbytes(3 * MIB + 17)
     for target in (rig.place, rig.folder / "back"):
@@ -129,7 +128,6 @@ def test_a_server_without_etag_and_time_begins_anew(
     rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split_uploads(monkeypatch, 1000)
-    monkeypatch.setattr("time.sleep", lambda _: None)
     web.etags = web.times = False
     web.files["x"] = b"x" * 5000
     web.cut_after, web.cuts = 3000, 1
@@ -142,7 +140,7 @@ def test_a_file_that_is_replaced_in_mid_copy_is_named_and_comes_with_the_next_sy
     rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split_uploads(monkeypatch, MIB)
-    monkeypatch.setattr("time.sleep", lambda _: web.files.update(x=b"B" * (2 * MIB + 5)))
+    web.at_cut = lambda: web.files.update(x=b"B" * (2 * MIB + 5))
     for target in (rig.place, rig.folder / "back"):
         web.files["x"] = b"A" * (2 * MIB + 5)
         web.cut_after, web.cuts = MIB + 100, 1

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
@@ -26,6 +26,7 @@ class WebServer:
     lengths: bool = True
     cut_after: int = 0  #: bytes after which the next bodies end early
     cuts: int = 0  #: how many
+    at_cut: Callable[[], object] = lambda: None  #: called before a body ends early
     asked: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
     url: str = ""
 
@@ -98,6 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
         if body:
             sent = data[start:end]
             if web.cuts and web.cut_after < len(sent):
+                web.at_cut()
                 web.cuts -= 1
                 sent = sent[: web.cut_after]
             self.wfile.write(sent)

@@ -409,17 +409,18 @@ def test_an_alert_is_sent_when_the_backend_does_not_answer(
     state = running.project.state
     running.run("alert.sh")
     running.run("alert.sh", ADMIN="ben@example.org")
-    watches = {kind: (name, content) for (kind, name), content in state.watches.items()}
+    watches = {name.split("/")[2]: (name, flags) for name, flags in state.watches.items()}
     assert len(state.watches) == len(watches) == 3
-    check, (labels, flags) = watches["uptimeCheckConfigs"]
+    check, flags = watches["uptimeCheckConfigs"]
     channel, address = watches["notificationChannels"]
-    assert labels == f"host={NAMED.removeprefix('https://')},project_id=my-lab-4711"
+    host = NAMED.removeprefix("https://")
+    assert flags["resource-labels"] == f"host={host},project_id=my-lab-4711"
     assert flags["path"] in OPEN_PATHS
-    assert ("service_agent_auth" in flags) == signed
+    assert ("service-agent-auth" in flags) == signed
     agents = [member for _, member, role, _ in state.bindings if "monitoring-not" in member]
     assert bool(agents) == signed
-    assert address == "email_address=ben@example.org"
-    policy = watches["alertPolicies"][1]
+    assert address["update-channel-labels"] == "email_address=ben@example.org"
+    policy = json.loads(watches["alertPolicies"][1]["policy"])
     assert policy["notificationChannels"] == [channel]
     (condition,) = policy["conditions"]
     assert check.rpartition("/")[2] in condition["conditionThreshold"]["filter"]
@@ -434,8 +435,8 @@ def test_behind_iap_an_alert_takes_the_service_of_the_ticks(desk: Desk) -> None:
     assert "only with WAKE=called" in desk.run("alert.sh", code=2)
     desk.run("up.sh", WAKE="called")
     desk.run("alert.sh")
-    ((labels, _),) = (c for (kind, _), c in desk.project.state.watches.items() if "uptime" in kind)
-    assert labels.startswith(f"host={TICKS.removeprefix('https://')}")
+    (check,) = (flags for name, flags in desk.project.state.watches.items() if "uptime" in name)
+    assert check["resource-labels"].startswith(f"host={TICKS.removeprefix('https://')}")
 
 
 def test_the_context_says_where_secrets_lie(empty: Desk) -> None:
@@ -445,10 +446,10 @@ def test_the_context_says_where_secrets_lie(empty: Desk) -> None:
 
 
 def test_the_database_cannot_be_deleted_by_mistake_and_keeps_its_past(desk: Desk) -> None:
-    assert desk.project.state.databases == {"(default)": ("delete_protection", "enable_pitr")}
+    assert desk.project.state.databases == {"(default)": ("delete-protection", "enable-pitr")}
     desk.project.state.databases["(default)"] = ()
     desk.run("setup.sh")
-    assert desk.project.state.databases == {"(default)": ("delete_protection", "enable_pitr")}
+    assert desk.project.state.databases == {"(default)": ("delete-protection", "enable-pitr")}
     assert "--no-delete-protection" in desk.run("remove.sh", YES="1")
 
 
@@ -608,7 +609,7 @@ def test_nothing_but_what_holds_jobs_is_left(running: Desk) -> None:
     running.asked().clear()
     running.run("remove.sh", YES="1")
     assert not [line for line in running.changes() if "firestore" in line or "buckets" in line]
-    assert state.databases == {"(default)": ("delete_protection", "enable_pitr")}
+    assert state.databases == {"(default)": ("delete-protection", "enable-pitr")}
     remaining = (state.accounts, state.secrets, state.services, state.repositories, state.jobs)
     assert not any(remaining), remaining
     assert all(state.roles.values())
@@ -628,7 +629,7 @@ def test_somebody_who_leaves_has_nothing_afterwards(desk: Desk, context: str) ->
     desk.run("setup.sh")
     desk.run("up.sh")
     service = "ci@my-lab-4711.iam.gserviceaccount.com"
-    desk.project.state.accounts.add(service)
+    desk.project.state.accounts[service] = ""
     before = copy.deepcopy(desk.project.state)
     for programs, account in (("shared", service), ("own", "ben@example.org"), ("own", service)):
         desk.run("join.sh", account, "submitter", PROGRAMS=programs)
@@ -663,11 +664,11 @@ def test_an_account_that_keeps_a_binding_is_deleted_all_the_same(running: Desk) 
     accounts = running.project.state.accounts
     before = {*accounts}
     running.run("join.sh", "ben@example.org", "viewer", PROGRAMS="own")
-    (own,) = accounts - before
+    (own,) = {*accounts} - before
     unwilling = re.compile("gs://my-lab-europe|remove-iam.*run.invoker")
     running.project.refuse = lambda words: "503" if unwilling.search(words) else None
     output = running.run("leave.sh", "ben@example.org", code=1)
-    assert accounts == before
+    assert {*accounts} == before
     assert f"some bindings of {own} could not be removed" in output
     (binding,) = [line for line in output.splitlines() if line.startswith("  ")]
     assert "roles/run.invoker" in binding, "what a second run can still take away"

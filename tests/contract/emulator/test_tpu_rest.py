@@ -158,7 +158,35 @@ ONE, ASK = f"{V2}/nodes?nodeId=one", "queuedResources?queuedResourceId=one"
             f"{ALPHA}/{ASK}",
             asked("one", provisioningModel="FLEX_START"),
             "",
-            'no field named "provisioningModel"',
+            "FLEX_START needs a run_duration.max_run_duration of at most 7 days",
+        ),
+        (
+            "POST",
+            f"{ALPHA}/{ASK}",
+            asked("one", provisioningModel="LATER"),
+            "",
+            "Invalid value at 'queued_resource.provisioning_model': 'LATER'",
+        ),
+        (
+            "POST",
+            f"{ALPHA}/{ASK}",
+            asked("one", provisioningModel="FLEX_START", runDuration={"maxRunDuration": 60}),
+            "",
+            "Invalid JSON payload received.",
+        ),
+        (
+            "POST",
+            f"{ALPHA}/{ASK}",
+            asked("one", runDuration="60s"),
+            "",
+            "Invalid value at 'queued_resource.run_duration': '60s'",
+        ),
+        (
+            "POST",
+            f"{V2}/{ASK}",
+            asked("one", runDuration={"maxRunDuration": "60s"}),
+            "",
+            'no field named "runDuration"',
         ),
         (
             "GET",
@@ -201,6 +229,23 @@ def test_v2alpha1_has_names_of_its_own(cloud: Cloud) -> None:
     assert ask(cloud, "GET", f"{ALPHA}/reservations") == (200, {})
     assert ask(cloud, "DELETE", f"{path}?force=True")[0] == 200, "as gcloud spells it"
     until(lambda: ask(cloud, "GET", path)[0] == 404, "the queued resource gone")
+
+
+def test_fields_that_the_library_lacks_are_shown_as_they_were_sent(cloud: Cloud) -> None:
+    """In every answer of v2alpha1, and in none of v2."""
+    sent = {"provisioningModel": "FLEX_START", "runDuration": {"maxRunDuration": "3600s"}}
+    path = f"/tpu.googleapis.com{ALPHA}/queuedResources"
+    status, _ = ask(cloud, "POST", f"{path}?queuedResourceId=flex", asked("flex", **sent))
+    assert status == 200
+    client = cloud.client()
+    until(lambda: queued_state(client, "flex") == "ACTIVE", "ACTIVE")
+    _, shown = ask(cloud, "GET", f"{path}/flex")
+    (listed,) = [q for q in ask(cloud, "GET", path)[1]["queuedResources"] if q == shown]
+    assert {key: listed[key] for key in sent} == sent
+    assert not sent.keys() & ask(cloud, "GET", f"{V2}/queuedResources/flex")[1].keys()
+    scheduling = ask(cloud, "GET", f"{ALPHA}/nodes/flex")[1]["schedulingConfig"]
+    assert re.fullmatch(r"20[-0-9]+T[0-9:.]+Z", scheduling["terminationTimestamp"])
+    assert ask(cloud, "DELETE", f"{path}/flex?force=true")[0] == 200
 
 
 @pytest.mark.parametrize(("after", "made"), [(False, 404), (True, 200)])

@@ -1,6 +1,8 @@
 """Looks at a project over real HTTP and gRPC: what healthy answers become, and that a look that fails is no finding."""
 
 import re
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,7 +10,9 @@ import pytest
 from tests.support import google_server as g
 from tests.support.google_server import WANTS, GoogleServer, changed
 from tests.support.tpu_rig import Cloud
+from tpujob.adapters.cloud_tpu import Api, CloudTpuCatalog
 from tpujob.adapters.google import project, rest
+from tpujob.adapters.google.quota import GoogleQuota
 from tpujob.config.context import Context
 from tpujob.doctor.access import Database, Project
 from tpujob.doctor.cloud import ProjectSeen, examine
@@ -21,10 +25,13 @@ from tpujob.ports import BucketFacts
 
 @pytest.fixture(name="look")
 def _look(google: GoogleServer, cloud: Cloud) -> Any:
-    def look(wants: Context = WANTS) -> ProjectSeen:
-        return project.look(wants, endpoint=google.url, tpu_endpoint=cloud.tpu.address)
+    return partial(looked, google.url, cloud)
 
-    return look
+
+def looked(url: str, cloud: Cloud, wants: Context = WANTS) -> ProjectSeen:
+    with closing(Api(wants.project, endpoint=cloud.tpu.address)) as api:
+        quota = GoogleQuota(wants.project, endpoint=url, tpu_endpoint=cloud.tpu.address)
+        return project.look(wants, CloudTpuCatalog(api), quota, endpoint=url)
 
 
 def finding(wants: Context, seen: ProjectSeen, name: str) -> Finding:
@@ -169,7 +176,7 @@ def test_a_service_that_does_not_answer_is_given_up(
 
 
 def test_a_port_where_nothing_listens_is_reported(cloud: Cloud) -> None:
-    seen = project.look(WANTS, endpoint="http://127.0.0.1:9", tpu_endpoint=cloud.tpu.address)
+    seen = looked("http://127.0.0.1:9", cloud)
     assert isinstance(seen.project, NotSeen)
     why = "cloudresourcemanager.googleapis.com cannot be reached from this machine"
     assert seen.project.why == why

@@ -10,15 +10,17 @@ from tests.contract.slices.tpu_slices import fail
 from tests.support import google_server as g
 from tests.support.google_server import WANTS, GoogleServer, changed
 from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node, queued, queued_state, until
-from tpujob.adapters import this_machine
-from tpujob.adapters.cloud_tpu import Usage, count_usage
+from tpujob.adapters.cloud_tpu import count_usage
 from tpujob.adapters.google import quota
-from tpujob.adapters.google.quota import kind_of_metric
+from tpujob.adapters.google.quota import GoogleQuota, kind_of_metric
 from tpujob.adapters.google.rest import GoogleRest
-from tpujob.doctor.quota import ONE_HOST, Held, Limit, QuotaKind, QuotaOverview, chips
+from tpujob.adapters.this_machine import EmulatedQuota
+from tpujob.doctor.quota import QuotaOverview, chips
+from tpujob.doctor.quota import overview as read
 from tpujob.emulator import inject
 from tpujob.emulator.control import status
 from tpujob.errors import Refused, TpujobError, Transient
+from tpujob.ports import ONE_HOST, Held, Limit, QuotaKind, QuotaUse
 
 
 @pytest.fixture(name="rest")
@@ -30,11 +32,11 @@ def _rest(google: GoogleServer) -> Iterator[GoogleRest]:
 
 @pytest.fixture(name="overview")
 def _overview(google: GoogleServer, cloud: Cloud) -> Any:
-    def overview(**options: Any) -> QuotaOverview:
+    def overview() -> QuotaOverview:
         wants = changed(WANTS, project=PROJECT)
         google.answers[g.QUOTAS.replace(g.PROJECT, PROJECT)] = google.answers[g.QUOTAS]
         endpoints = {"endpoint": google.url, "tpu_endpoint": cloud.tpu.address}
-        return quota.overview(wants, **endpoints, **options)
+        return read(PROJECT, GoogleQuota(PROJECT, **endpoints), wants.every_zone, wants.grants)
 
     return overview
 
@@ -102,7 +104,7 @@ def test_a_list_without_an_end_is_an_error(google: GoogleServer, rest: GoogleRes
         quota.limits(rest, g.PROJECT)
 
 
-def held(cloud: Cloud, *zones: str) -> Usage:
+def held(cloud: Cloud, *zones: str) -> QuotaUse:
     return count_usage(PROJECT, zones, timeout=20, endpoint=cloud.tpu.address)
 
 
@@ -117,7 +119,7 @@ def test_chips_in_use_are_counted_once_whoever_made_them(cloud: Cloud) -> None:
     alpha.delete_node(name=f"{PARENT}/nodes/lost")
     until(lambda: queued_state(client, "lost") == "SUSPENDED", "its queued resource SUSPENDED")
     used = held(cloud, ZONE, "europe-west4-a")
-    assert not used.closed
+    assert not used.missed
     assert sorted(used.held, key=str) == [
         Held(QuotaKind("v4", "on-demand"), ZONE, 4),
         Held(QuotaKind("v4", "spot"), ZONE, 16),
@@ -137,12 +139,12 @@ def test_every_slice_of_one_request_counts(cloud: Cloud) -> None:
 def test_a_zone_that_cannot_be_listed_is_named(cloud: Cloud) -> None:
     cloud.do(inject.unreachable, "europe-west4-a")
     used = held(cloud, ZONE, "europe-west4-a")
-    assert list(used.closed) == ["europe-west4-a"]
-    assert "the list is not complete" in used.closed["europe-west4-a"].why
+    assert list(used.missed) == ["europe-west4-a"]
+    assert "the list is not complete" in used.missed["europe-west4-a"]
     used = held(cloud, "us-central2-z")
-    assert "is not found or access is unauthorized" in used.closed["us-central2-z"].why
+    assert "is not found or access is unauthorized" in used.missed["us-central2-z"]
     fail(cloud, "ListQueuedResources", "UNAVAILABLE")
-    assert list(held(cloud, ZONE).closed) == [ZONE]
+    assert list(held(cloud, ZONE).missed) == [ZONE]
 
 
 def test_limits_use_and_grants_come_together(cloud: Cloud, overview: Any) -> None:
@@ -177,8 +179,8 @@ def test_the_emulator_answers_as_google_does(
     cloud.client().create_node(parent=PARENT, node_id="mine", node=spot)
     google.answers[g.QUOTAS] = {"metrics": [g.metric("tpu-v4s-preemptible", "cores", {ZONE: 24})]}
     inject.quota(cloud.world, ZONE, "v4", 24, "spot")
-    emulated = status(cloud.world, None)
-    view = overview() if where == "Google Cloud" else this_machine.emulated_quotas(emulated)
+    emulated = EmulatedQuota(status(cloud.world, None))
+    view = overview() if where == "Google Cloud" else read("", emulated, emulated.zones)
     (row,) = [entry for entry in view.rows if entry["zone"] == ZONE]
     assert (row["type"], row["pricing"], row["part"]) == ("v4", "spot", "")
     assert (row["known"], row["limit"], row["used"], row["unit"]) == (True, 24, 16, "cores")

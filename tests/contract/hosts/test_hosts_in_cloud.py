@@ -26,7 +26,7 @@ from tpujob.adapters.ssh.keys import new_private_key, public_line
 from tpujob.adapters.ssh.pool import Bounds
 from tpujob.adapters.ssh.transport import MAX_TUNNELS, last_message
 from tpujob.domain.actions import HostPlan
-from tpujob.domain.model import Endpoint, Slice
+from tpujob.domain.model import CLOUD_TPU, Endpoint, Slice
 from tpujob.emulator.driver import FarmClient
 from tpujob.emulator.tpu.errors import CallFault
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
@@ -56,7 +56,9 @@ class World:
             "port": self.farm.ssh_port,
             "agent": AGENT,
             "project": PROJECT,
-            "guests": SimpleNamespace(look=look or guests.look, obstacle=guests.obstacle),
+            "guests": {
+                CLOUD_TPU: SimpleNamespace(look=look or guests.look, obstacle=guests.obstacle)
+            },
             "now": lambda: NOW,
         }
         self._made.append(SshHosts(self.keys, **{**settings, **options}))

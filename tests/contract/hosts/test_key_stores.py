@@ -14,7 +14,7 @@ import pytest
 from tests.contract.hosts.secret_manager import Refusal, SecretServer
 from tests.support.farm_rig import slice_at
 from tests.support.firestore_emulator import firestore_endpoint, firestore_place
-from tpujob.adapters.firestore import Firestore
+from tests.support.stores import firestore
 from tpujob.adapters.firestore.book import FirestoreBook
 from tpujob.adapters.ssh import FileKeys, KeyStore, SecretKeys, SshHosts
 from tpujob.adapters.ssh.keys import ROOT, HostKey, public_line
@@ -74,8 +74,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
         yield request.getfixturevalue("secret_keys")
     else:
         server = request.getfixturevalue("secret_server")
-        endpoint, _, project = request.getfixturevalue("firestore_place").partition("/")
-        database = Firestore(project, endpoint=endpoint)
+        database = firestore(request.getfixturevalue("firestore_place"))
         book = FirestoreBook(database, "hostkeys")
         yield lambda: SecretKeys("my-lab-4711", book, endpoint=server.url)
         database.close()

@@ -7,7 +7,7 @@ import pytest
 
 from tests.contract.slices.tpu_slices import SLICE, ask, fail, wait_for
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud
-from tpujob.adapters.cloud_tpu import Api, Catalog, CloudTpuSlices
+from tpujob.adapters.cloud_tpu import Api, CloudTpuCatalog, CloudTpuSlices
 from tpujob.adapters.cloud_tpu.catalog import LIST_TTL
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.observations import SliceState
@@ -20,7 +20,7 @@ class Rig:
         self.time = 1000.0
         self.cloud = Cloud(page_size=7)
         self.api = Api(PROJECT, endpoint=self.cloud.tpu.address)
-        self.catalog = Catalog(self.api, now=lambda: self.time)
+        self.catalog = CloudTpuCatalog(self.api, now=lambda: self.time)
 
 
 @pytest.fixture

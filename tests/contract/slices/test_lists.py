@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract.slices.tpu_slices import SLICE, ask, fail, gone, look, wait_for
 from tests.support.tpu_rig import PROJECT, QUICK, ZONE, Cloud, queued
-from tpujob.adapters.cloud_tpu import CloudTpuSlices, count_usage, lists
+from tpujob.adapters.cloud_tpu import CloudTpuSlices, count_usage
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.observations import Absent, SliceState, Unknown
 from tpujob.emulator import inject
@@ -137,9 +137,9 @@ def test_a_lost_slice_takes_two_calls(cloud: Cloud, counted: CloudTpuSlices, cal
 
 
 def test_many_that_are_gone_at_once_share_the_lists_that_agree(
-    cloud: Cloud, counted: CloudTpuSlices, calls: Calls, monkeypatch: pytest.MonkeyPatch
+    cloud: Cloud, counted: CloudTpuSlices, calls: Calls
 ) -> None:
-    monkeypatch.setattr(lists, "SHARED", 60.0)
+    counted._lists.shared_for = 60.0  # pyright: ignore[reportPrivateUsage]
     with cloud.world.lock:
         cloud.world.latencies = QUICK
     names = [replace(SLICE, name=f"tj-{n:06}-1") for n in range(20)]

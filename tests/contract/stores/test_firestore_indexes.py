@@ -5,13 +5,10 @@ import json
 from itertools import product
 from typing import Any
 
-import pytest
-
 from tests.support.firestore_network import Network
 from tests.support.paths import ROOT
-from tests.support.stores import a_job, an_event
-from tpujob.adapters import records
-from tpujob.adapters.firestore import Firestore, FirestoreStore
+from tests.support.stores import a_job, an_event, firestore
+from tpujob.adapters.firestore import FirestoreStore
 from tpujob.ports import EventKey
 
 FILE = ROOT / "deploy" / "firestore.indexes.json"
@@ -54,16 +51,13 @@ def declared() -> set[Index]:
     return indexes
 
 
-def test_every_query_has_its_index_and_every_index_its_query(
-    firestore_place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    endpoint, _, project = firestore_place.partition("/")
+def test_every_query_has_its_index_and_every_index_its_query(firestore_place: str) -> None:
     network = Network()
-    store = FirestoreStore(Firestore(project, endpoint=endpoint, interceptors=[network]))
+    store = FirestoreStore(firestore(firestore_place, network))
     job = store.create(a_job(), an_event())
     for name, live in product(("", "mlp"), (None, True, False)):
         store.list(name=name, live=live)
-    monkeypatch.setattr(records, "WALK_PAGE", 1)
+    store.walk_page = 1
     assert len([*store.walk()]) == 1  # a page, and an empty one after it
     store.events(job.id)
     store.events(job.id, after=1)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import grpc
 import pytest
 
+from tests.support import stores
 from tests.support.firestore_network import LOSE, Network
 from tests.support.records import a_slice, accusation
 from tests.support.stores import DAMAGE, a_job, an_event
@@ -275,8 +276,7 @@ def backend(firestore: Firestore) -> Iterator[FirestoreStore]:
 @pytest.fixture
 def other(firestore_place: str) -> Iterator[FirestoreStore]:
     """Another process, on a network without faults."""
-    endpoint, _, project = firestore_place.partition("/")
-    other = FirestoreStore(Firestore(project, endpoint=endpoint))
+    other = FirestoreStore(stores.firestore(firestore_place))
     yield other
     other.close()
 

@@ -12,7 +12,6 @@ import pytest
 from tests.contract.stores.place import Place, go
 from tests.support.records import a_slice
 from tests.support.stores import a_job, an_event, count_up
-from tpujob.adapters import records
 from tpujob.domain.model import DesiredState, Job, State
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
 from tpujob.ports import EventKey, Lease, Store, Write
@@ -139,9 +138,9 @@ def test_an_unknown_job_is_not_found(store: Store) -> None:
 
 
 def test_a_walk_comes_to_every_job_once_a_few_at_a_time_and_newest_first(
-    place: Place, store: Store, monkeypatch: pytest.MonkeyPatch
+    place: Place, store: Store
 ) -> None:
-    monkeypatch.setattr(records, "WALK_PAGE", 2)
+    setattr(store, "walk_page", 2)  # noqa: B010, an attribute of each adapter
     assert [*store.walk()] == []
     jobs = [store.create(a_job(f"job-{n}"), an_event()) for n in range(5)]
     ended = moved(store, jobs[2], state=State.FAILED)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.stores import a_job, an_event
+from tests.support.stores import a_job, an_event, firestore
 from tests.support.world import Bucket, Clock, Faults
-from tpujob.adapters.firestore import Firestore, FirestoreStore
+from tpujob.adapters.firestore import FirestoreStore
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.config import settings as settings_module
 from tpujob.config.settings import Settings, prepare
@@ -113,8 +113,7 @@ def bucket() -> Bucket:
 
 
 def database(place: str) -> FirestoreStore:
-    endpoint, _, project = place.partition("/")
-    return FirestoreStore(Firestore(project, endpoint=endpoint))
+    return FirestoreStore(firestore(place))
 
 
 def key(purpose: Sequence[str]) -> str:

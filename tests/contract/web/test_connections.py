@@ -14,6 +14,7 @@ import pytest
 from tests.support.callers import ADA, TokenDoor
 from tests.support.http import ask
 from tests.support.scripted import TOKEN, ScriptedJobs, listening, scripted_app
+from tests.support.waiting import LONG
 from tpujob.lib import unix_sockets
 from tpujob.web.security import connections
 from tpujob.web.security.connections import Connections
@@ -162,7 +163,7 @@ def test_one_user_cannot_take_all_connections_of_a_unix_socket(tmp_path: Path) -
 
         def connect(data: bytes) -> socket.socket:
             made = stack.enter_context(socket.socket(socket.AF_UNIX))
-            made.settimeout(10)
+            made.settimeout(LONG)
             made.connect(str(tmp_path / "socket"))
             made.sendall(data)
             return made

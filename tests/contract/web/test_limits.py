@@ -7,7 +7,6 @@ import json
 import threading
 from collections.abc import Coroutine, Mapping
 from contextlib import ExitStack
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,7 +16,6 @@ from starlette.types import Message, Receive, Scope, Send
 from tests.support.callers import ADA, NamedDoor, caller
 from tests.support.http import ask, connection_to
 from tests.support.scripted import ScriptedJobs, listening, on_socket, scripted_app
-from tpujob.adapters.http import transport
 from tpujob.adapters.http.client import RemoteJobs
 from tpujob.api import JobsApi
 from tpujob.domain.access import Principal, Role
@@ -169,7 +167,7 @@ def test_a_bundle_is_refused_before_it_is_sent_and_small_requests_go_on() -> Non
         assert ask(url, "PUT", f"/v1/bundles/{sha}?bucket=gs://b", body=data)[0] == 200
 
 
-def test_the_command_line_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_waits_and_asks_again() -> None:
     waited: list[float] = []
     busy = threading.Event()
     busy.set()
@@ -184,14 +182,13 @@ def test_the_command_line_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch) 
                 raise Busy("too much", retry_after=3)
             return self.swept
 
-    # The name in this module alone: other threads of this process sleep, too.
-    monkeypatch.setattr(transport, "time", SimpleNamespace(sleep=sleep))
     with on_socket(scripted_app(OnceBusy())) as url:
         client = RemoteJobs(url)
+        client._transport.sleep = sleep
         assert client.sweep()["deleted"] == []
         assert waited == [3]
         busy.set()
-        monkeypatch.setattr(transport, "BUSY_TIMEOUT", 2)
+        client._transport.busy_timeout = 2
         with pytest.raises(Busy, match="too much"):
             client.sweep()
         assert waited == [3]

@@ -20,6 +20,7 @@ from tests.support.scripted import (
     scripted_app,
     unix_socket,
 )
+from tests.support.waiting import LONG
 from tpujob.domain.access import Principal
 from tpujob.errors import Forbidden
 from tpujob.lib import unix_sockets
@@ -105,4 +106,4 @@ def test_each_listening_socket_has_a_door_of_its_own() -> None:
             assert ask(url, "GET", "/v1/jobs", {"Authorization": f"Bearer {TOKEN}"})[0] == 200
         finally:
             server.should_exit = True
-            thread.join(10)
+            thread.join(LONG)

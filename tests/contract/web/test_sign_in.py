@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from tests.support.http import call_app
 from tests.support.issuer import CLIENT, REMOVED, Issuer, b64, part, subject
 from tests.support.tls import self_signed
+from tests.support.waiting import LONG
 from tpujob.domain.access import SCHEDULER, Principal, Role
 from tpujob.errors import Forbidden, TpujobError
 from tpujob.service import authorization
@@ -547,15 +548,15 @@ def test_twenty_callers_at_once_make_one_fetch(issuer: Issuer) -> None:
 
     def fetch() -> tuple[bytes, float]:
         fetches.release()
-        together.wait(10)
+        together.wait(LONG)
         return issuer.fetch(CERTIFICATES)
 
     keys = Keys(fetch)
     with ThreadPoolExecutor(20) as pool:
         lookups = [pool.submit(keys.find, issuer.google_kid) for _ in range(20)]
-        assert fetches.acquire(timeout=10)
+        assert fetches.acquire(timeout=LONG)
         together.set()
-        assert all(lookup.result(10) for lookup in lookups)
+        assert all(lookup.result(LONG) for lookup in lookups)
     assert not fetches.acquire(blocking=False), "a second caller asked, too"
 
 

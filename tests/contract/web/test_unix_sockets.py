@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import stranger
+from tests.support.waiting import LONG
 from tpujob.lib import unix_sockets
 
 CONNECT = """
@@ -156,5 +157,5 @@ def test_another_user_is_told_apart(door: socket.socket) -> None:
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
         assert stranger.run(CONNECT, door.getsockname()[1]) == "k"
-        thread.join(10)
+        thread.join(LONG)
     assert seen == [stranger.UID, False]

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.support.agent_host import JOB, PATIENT, Host, patient, starts, until
+from tests.support.waiting import LONG
 
 
 def test_a_start_is_answered_at_once_and_outlives_its_session(host: Host) -> None:
@@ -178,7 +179,7 @@ time.sleep(1000)
         lock.touch()
         report = host.run(f"test -e {lock} && echo locked; echo free", grace=0.3)
         assert (report["exit_code"], host.bucket.log()) == (0, ["free"])
-        assert holder.wait(10) == -signal.SIGKILL
+        assert holder.wait(LONG) == -signal.SIGKILL
     finally:
         holder.kill()
         holder.communicate()

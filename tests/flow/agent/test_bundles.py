@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.agent_host import Host
 from tests.support.bundles import archive
+from tests.support.waiting import LONG
 from tpujob.agent import base
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.setup import bundles
@@ -99,7 +100,7 @@ def test_two_may_fetch_one_bundle_at_once(tmp_path: Path) -> None:
 
     class Slow(Storage):
         def read(self, path: str, take: Callable[[bytes], object]) -> None:
-            both.wait(10)  # each has seen that there is no such folder
+            both.wait(LONG)  # each has seen that there is no such folder
             take(data)
 
     where = f"gs://shed/{hashlib.sha256(data).hexdigest()}.tar.gz"

@@ -14,6 +14,7 @@ import pytest
 
 from tests.flow.agent.gate import open_gate, start_at_gate
 from tests.support.agent_host import AGENT, JOB, Host, agent_as_files, until
+from tests.support.waiting import LONG
 from tpujob.protocol import live
 from tpujob.protocol.live import TailMessage
 
@@ -119,7 +120,7 @@ def test_a_follower_learns_that_the_agent_has_ended_or_is_absent(host: Host) -> 
     with following(host) as follower:
         until(lambda: follower.tails, "the first message")
         os.kill(pid, signal.SIGKILL)
-        assert follower.process.wait(10) == 0
+        assert follower.process.wait(LONG) == 0
     assert host.agent("live", JOB, 1)["error"].startswith("nothing can be followed here")
 
 
@@ -130,4 +131,4 @@ def test_a_follower_that_hangs_up_leaves_no_process(host: Host, tmp_path: Path) 
         until(lambda: follower.tails, "the first message")
         assert follower.process.stdin
         follower.process.stdin.close()
-        assert follower.process.wait(10) == 0
+        assert follower.process.wait(LONG) == 0

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.agent_host import JOB, KEY, Host, until
+from tests.support.waiting import LONG
 from tpujob.agent import daemon
 from tpujob.agent.base import take_lock
 from tpujob.agent.metadata import MetadataClient
@@ -256,7 +257,7 @@ def test_what_cannot_be_kept_is_noted_once_and_tried_until_it_can(rig: Rig) -> N
     wake: Any = SimpleNamespace(up=safe.set)
     rig.outputs.note_checkpoint(7)
     rig.outputs.follow(wake)
-    assert safe.wait(10), "not before the next look for new files, minutes later"
+    assert safe.wait(LONG), "not before the next look for new files, minutes later"
     assert rig.outputs.note_checkpoint(7) == 7
     assert rig.notes == ["outputs cannot be kept in the bucket: HTTP 503: busy"]
     rig.write("b", "2")

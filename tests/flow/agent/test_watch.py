@@ -2,16 +2,18 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.support.agent_host import Host
 from tests.support.paths import ROOT
-from tpujob.agent.patterns import PatternWatch
+from tpujob.agent.patterns import Match, PatternWatch
 from tpujob.contract import REPLAY
+from tpujob.domain.failures.preemption_notice import complete
 from tpujob.domain.host import reports
-from tpujob.domain.model import Verdict
+from tpujob.domain.model import FoundProgress, Verdict
 
 LOSS = {"nonfinite": r"step (?P<step>\d+) loss[=: ]+nan", "progress": None}
 
@@ -204,7 +206,7 @@ def test_a_flood_of_output_is_searched_from_its_newest_part() -> None:
     for start in range(0, 400_000, 1000):
         watch.add_lines([b"%d" % i for i in range(start, start + 1000)])
     watch.search()
-    assert watch.take_steps() == {"progress": 399_999}
+    assert watch.take_matches()[-1] == Match("progress", 399_999, None, {})
     assert watch.first_step is not None
     assert watch.first_step > 0, "it is the first of those that were searched"
     assert 10_000 < watch.signs < 100_000, "what waits is bounded"
@@ -235,4 +237,38 @@ def test_a_slow_line_does_not_hide_the_others() -> None:
     watch, notes = watching(progress=r"(a+)+b|step (?P<step>\d+)")
     watch.add_lines([b"step 1", b"a" * 60, b"step 2"])
     watch.search()
-    assert (watch.first_step, watch.take_steps(), notes) == (1, {"progress": 2}, [])
+    assert (watch.first_step, watch.take_matches()[-1].step, notes) == (1, 2, [])
+
+
+def test_what_is_found_in_the_output_is_shown_and_is_no_report(host: Host) -> None:
+    lines = (
+        "for i in 1 2 3; do echo step $i/3 loss 0.$i; done; echo step 4/3 loss=nan; sleep 2; exit 0"
+    )
+    report = host.run(lines, watch={"find": True}, nonfinite_steps=1)
+    assert report["found"] == {"step": 4, "steps": 3, "loss": "NaN"}
+    assert (report.get("step"), report.get("loss"), report.get("nonfinite")) == (None, None, None)
+    assert (report["exit_code"], report["cause"]) == (0, None), "it decides nothing"
+    note = "found in the output: step, steps, loss; it is only shown (`watch: off` ends the search)"
+    assert [line for line in host.bucket.log() if "found" in line] == [f"[tpujob] {note}"]
+    read = reports.read_report(0, json.dumps(report))[1]
+    assert read is not None
+    assert read.progress.found == FoundProgress(step=4, steps=3, nonfinite="NaN")
+    assert not complete(replace(read.progress, found=FoundProgress(step=3, steps=3)))
+
+
+def test_a_program_that_reports_its_steps_is_not_searched(host: Host) -> None:
+    event = json.dumps({"t": 0, "kind": "step", "step": 7, "loss": 1.5})
+    program = f"echo '{event}' >> $TPUJOB_OUT/events.jsonl; sleep 1; echo step 4/9 loss 2; sleep 2"
+    report = host.run(program, watch={"find": True})
+    assert (report["step"], report["loss"], report.get("found")) == (7, 1.5, None)
+
+
+def test_groups_of_a_pattern_are_metrics_and_a_loss_that_is_not_finite_ends_the_attempt(
+    host: Host,
+) -> None:
+    watch = {"progress": [r"it (?P<step>\d+)/(?P<steps>\d+) loss=(?P<loss>\S+) (?P<tok>\d+) tok/s"]}
+    bad = "for i in 2 3 4; do echo it $i/9 loss=nan 90 tok/s; done"
+    program = f"echo it 1/9 loss=2.5 100 tok/s; sleep 1; {bad}; sleep 60"
+    report = host.run(program, watch=watch, nonfinite_steps=3)
+    assert (report["step"], report["steps"], report["metrics"]) == (4, 9, {"tok": 90.0})
+    assert (report["cause"], report["verdict"]["step"]) == ("NONFINITE", 2)

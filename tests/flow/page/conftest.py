@@ -86,6 +86,10 @@ class Site:
     def stop(self) -> None:
         self._running.close()
 
+    def page(self, path: str, name: str = ADA.name) -> httpx.Response:
+        """Return a page as that user gets it, for tests of what needs no browser."""
+        return httpx.get(self.url + path, headers={**HTML, "x-test-name": name})
+
 
 @pytest.fixture(scope="package")
 def port() -> Iterator[int]:

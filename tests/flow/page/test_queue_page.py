@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.flow.page import lab
-from tests.flow.page.conftest import HTML, OpenTab, Site
+from tests.flow.page.conftest import OpenTab, Site
 from tests.flow.page.story import axe
 from tests.support.callers import ADA
 from tests.support.stage import SPEC
@@ -70,15 +70,14 @@ def test_what_was_used_is_not_said_where_it_decides_nothing(site: Site) -> None:
     assert place
     assert place["order"]
     assert place["order"]["share_usd"] == 0 < site.api.shares()[0]["usd"]
-    page = httpx.get(f"{site.url}/jobs/{waits}", headers=HTML).text
+    page = site.page(f"/jobs/{waits}").text
     assert "priority normal" in page
     assert "has used" not in page
     assert "has used" not in str(place_facts(place, site.stage.clock.time))
 
 
-def test_an_empty_queue_says_so(site: Site, open_tab: OpenTab) -> None:
-    page = open_tab("/queue", scripts=False)
-    expect(page.get_by_text("No job is in the queue.")).to_be_visible()
+def test_an_empty_queue_says_so(site: Site) -> None:
+    assert "No job is in the queue." in site.page("/queue").text
     for path in ("queue.json", "v1/queue?limit=0"):
         assert httpx.get(f"{site.url}/{path}", headers=NAMED).json()["rows"] == []
 

@@ -5,7 +5,8 @@ import itertools
 import pytest
 
 from tests.support.stage import SPEC, Stage
-from tpujob.adapters.this_machine import emulated_quotas
+from tpujob.adapters.this_machine import EmulatedQuota
+from tpujob.doctor.quota import QuotaOverview, overview
 from tpujob.domain.capacity.circuits import RAISED
 from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.model import Cause, State
@@ -166,9 +167,12 @@ def test_a_newer_reading_of_the_quota_lets_a_larger_job_in_and_those_that_wait(
     stage: Stage,
 ) -> None:
     stage.cloud.hosts, stage.cloud.quotas = 1, {V4: 48}
-    stage.quotas = Quotas(
-        lambda: emulated_quotas(emulator_with(stage.cloud.quotas[V4])), stage.clock, every=5.0
-    )
+
+    def read() -> QuotaOverview:
+        quota = EmulatedQuota(emulator_with(stage.cloud.quotas[V4]))
+        return overview("the emulator", quota, quota.zones)
+
+    stage.quotas = Quotas(read, stage.clock, every=5.0)
     never = of_size(stage, "v4-64")
     turn(stage, never, seconds=20)
     with pytest.raises(BadSpec):

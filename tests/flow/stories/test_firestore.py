@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.firestore_network import LOSE, Network
 from tests.support.hour import Hour
-from tests.support.stores import a_job, an_event
+from tests.support.stores import a_job, an_event, firestore
 from tests.support.world import orphans
-from tpujob.adapters.firestore import Firestore, FirestoreStore
+from tpujob.adapters.firestore import FirestoreStore
 from tpujob.config import settings
 from tpujob.domain.model import State
 from tpujob.domain.money.estimate import FIRESTORE
@@ -25,10 +25,8 @@ def networks() -> list[Network]:
 
 @pytest.fixture
 def stores(firestore_place: str, networks: list[Network]) -> Iterator[list[FirestoreStore]]:
-    endpoint, _, project = firestore_place.partition("/")
     stores = [
-        FirestoreStore(Firestore(project, endpoint=endpoint, interceptors=[network]), mirrored=True)
-        for network in networks
+        FirestoreStore(firestore(firestore_place, network), mirrored=True) for network in networks
     ]
     yield stores
     for store in stores:
@@ -70,9 +68,8 @@ def test_an_hour_takes_no_more_operations_than_estimates_count_on(
 
 
 def test_a_backend_that_starts_reads_no_job_that_has_ended(firestore_place: str) -> None:
-    endpoint, _, project = firestore_place.partition("/")
     network = Network()
-    store = FirestoreStore(Firestore(project, endpoint=endpoint, interceptors=[network]))
+    store = FirestoreStore(firestore(firestore_place, network))
     ended = a_job(state=State.SUCCEEDED, finished_at=2000.0)
     store.create_many([(ended, an_event()) for _ in range(20)], key="k")
     hour = Hour([store], jobs=0)

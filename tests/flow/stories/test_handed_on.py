@@ -6,12 +6,10 @@ from tests.support.callers import ADA, caller
 from tests.support.stage import SPEC, Stage
 from tpujob.domain import invariants
 from tpujob.domain.access import Principal, Role
-from tpujob.domain.capacity import planning
-from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
+from tpujob.domain.capacity.settings import QueueSettings
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money.ledger import usd
 from tpujob.domain.observations import ReasonKind
-from tpujob.engine import queue
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 
 ZONE = "us-central2-b"
@@ -90,9 +88,9 @@ def test_the_next_job_starts_on_the_slice_and_pays_from_that_moment(stage: Stage
     assert len(stage.cloud.created) == 1
 
 
-def test_a_long_queue_hands_slices_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_queue_hands_slices_on(stage: Stage) -> None:
     first, second = waits_beside(stage)
-    monkeypatch.setattr(queue, "PLANNED", 0.001)
+    stage.reconciler.queue.planned = 0.001
     end(stage, first)
     assert stage.job(second).slices[-1].epoch == 1
 
@@ -193,20 +191,6 @@ def test_a_slice_that_does_not_fit_is_deleted(stage: Stage, spec: dict[str, obje
     first, second = waits_beside(stage, **spec)
     end(stage, first)
     deleted(stage, first, second)
-
-
-@pytest.mark.parametrize("passed", [0, 4])
-def test_it_passes_the_job_of_another_owner_who_waits_so_many_times_and_goes_to_no_other_owner(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, passed: int
-) -> None:
-    monkeypatch.setattr(planning, "PASSED", passed)
-    first, theirs = full(stage), waiting(stage, BOB, "theirs")
-    own = stage.api.acting_for(ADA).create({**SPEC, "name": "own"})["id"]
-    stage.step(own)
-    end(stage, first)
-    assert stage.job(theirs).state is State.QUEUED
-    expected = State.PREPARING if passed else State.QUEUED
-    assert stage.job(own).state is expected
 
 
 def test_a_slice_that_was_preempted_meanwhile_is_not_handed_on(stage: Stage) -> None:
@@ -357,13 +341,6 @@ def test_a_wipe_that_fails_deletes_the_slice(
     deleted(stage, first, second)
 
 
-def test_never_keeps_every_slice_to_its_job(stage: Stage) -> None:
-    in_a_lab(stage, "never")
-    first, second = waits_beside(stage)
-    end(stage, first)
-    deleted(stage, first, second)
-
-
 @pytest.mark.parametrize(("giver", "heir"), [({"hand_on": False}, {}), ({}, {"hand_on": False})])
 def test_a_job_keeps_out_of_it_in_a_lab_as_well(
     stage: Stage, giver: dict[str, object], heir: dict[str, object]
@@ -372,20 +349,6 @@ def test_a_job_keeps_out_of_it_in_a_lab_as_well(
     first, theirs = full(stage, **giver), waiting(stage, BOB, **heir)
     end(stage, first)
     deleted(stage, first, theirs)
-
-
-def test_an_owner_at_the_limit_gets_nothing_from_others(stage: Stage) -> None:
-    first, theirs = full(stage), waiting(stage, BOB)
-    stage.cloud.full.clear()
-    stage.running(theirs)
-    stage.cloud.full.add(ZONE)
-    third = stage.api.acting_for(BOB).create({**SPEC, "name": "more"})["id"]
-    in_a_lab(stage, limits=OwnerLimits(running=1))
-    stage.step(third)
-    end(stage, first)
-    assert stage.job(first).slices[-1].handed_to == ""
-    end(stage, theirs)
-    assert stage.job(theirs).slices[-1].handed_to == third, "its owner's own slice"
 
 
 def test_a_slice_whose_hold_has_run_out_is_handed_on(stage: Stage) -> None:

@@ -10,6 +10,7 @@ from tests.support.simulation.world import ZONES, World
 from tests.support.virtual_threads import Condition
 from tests.support.world import Inline, SecretsInMemory
 from tpujob.api import HostAccess
+from tpujob.domain.model import CLOUD_TPU
 from tpujob.engine.loop import Loop
 from tpujob.engine.notification_collector import NotificationSetup
 from tpujob.engine.notifier import Sender
@@ -17,7 +18,7 @@ from tpujob.engine.orphans import Orphans, Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import TpujobError
 from tpujob.lib.wall_time import WallTime
-from tpujob.ports import Ports
+from tpujob.ports import Ports, Providers
 from tpujob.service.admin import Admin
 from tpujob.service.host_reach import HostReach
 from tpujob.service.jobs import Jobs
@@ -154,7 +155,7 @@ class Backend:
         self.clock = clock = SimClock(sim, self.process)
         ports = Ports(
             store,
-            play.slices,
+            Providers({CLOUD_TPU: play.slices}),
             play.hosts,
             play.bucket,
             clock,
@@ -169,7 +170,7 @@ class Backend:
         self.reconciler.queue._lock = SimLock(sim)  # type: ignore[assignment]
         self.reconciler.spending._lock = SimLock(sim)  # type: ignore[assignment]
         self.reconciler.world, self.reconciler.monitor = world, world.monitor
-        orphans = SimOrphans(store, play.slices, play.hosts, clock, zones=lambda: ZONES)
+        orphans = SimOrphans(store, ports.slices, play.hosts, clock, zones=lambda: ZONES)
         self.loop = loop = Loop(
             self.reconciler,
             store,

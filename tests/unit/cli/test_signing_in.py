@@ -26,6 +26,7 @@ from tests.support.edge import IAP_AUDIENCE, Edge, service_account_key
 from tests.support.issuer import CLIENT, SECRET, IssuerServer
 from tests.support.paths import ROOT
 from tests.support.scripted import ScriptedJobs, job_view, listening, scripted_app
+from tests.support.waiting import LONG
 from tpujob.adapters.google import rest
 from tpujob.adapters.sign_in import google, loopback, session
 from tpujob.config import context, settings
@@ -211,7 +212,7 @@ def test_requests_of_no_sign_in_do_not_end_it() -> None:
         state = attempt.state
         queries = ("", "?code=evil", f"?state={state[:-1]}&code=evil", f"?state={state}&code=right")
         assert [_status(listener, query) for query in queries] == [400, 400, 400, 200]
-        assert code.result(10) == "right"
+        assert code.result(LONG) == "right"
 
 
 def _status(listener: loopback.RedirectListener, query: str) -> int:
@@ -233,14 +234,14 @@ def test_an_open_connection_delays_neither_a_sign_in_nor_its_end(
     ):
         first.sendall(b"GET / HTTP/1.1\r\n")
         assert _status(listener, f"?state={attempt.state}&code=right") == 200
-        assert code.result(10) == "right"
+        assert code.result(LONG) == "right"
     with (
         _waiting(0.2, request_timeout=3600.0) as (listener, _, code),
         _connected(listener) as first,
     ):
         first.sendall(b"G")
         with pytest.raises(Unauthorized, match="did not sign in"):
-            code.result(10)
+            code.result(LONG)
     assert caplog.text == ""
 
 

@@ -67,13 +67,11 @@ def test_a_folder_that_others_cannot_enter_is_refused(place: Path) -> None:
         shared_socket.free(place)
 
 
-def test_without_the_folder_a_path_is_needed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_socket, "USUAL", place.parent / "none" / "backend.sock")
+def test_without_the_folder_a_path_is_needed(place: Path) -> None:
     with pytest.raises(BadRequest, match="is not given") as raised:
-        shared_socket.where("")
+        shared_socket.where("", place.parent / "none" / "backend.sock")
     assert "TPUJOB_SOCKET" in raised.value.hint
-    monkeypatch.setattr(shared_socket, "USUAL", place)
-    assert shared_socket.where("") == place, "systemd has made its folder for this user"
+    assert shared_socket.where("", place) == place, "systemd has made its folder for this user"
     assert shared_socket.where("/a/../b/s") == Path("/b/s")
     with pytest.raises(BadRequest, match="longer than"):
         shared_socket.where(f"/{'x' * 200}")

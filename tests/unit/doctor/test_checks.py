@@ -15,11 +15,10 @@ from tpujob.doctor.findings import Finding, NotSeen, Severity, fail, ok, unknown
 from tpujob.doctor.machine import Laptop, Software
 from tpujob.doctor.network import FirewallRule, Network, Subnetwork
 from tpujob.doctor.policies import CHECKED, Policy
-from tpujob.doctor.quota import Limit, QuotaKind
 from tpujob.doctor.zones import Addresses
 from tpujob.domain.hardware import accelerators
 from tpujob.errors import BackendGone, Refused, Transient, Unauthorized
-from tpujob.ports import BucketFacts
+from tpujob.ports import BucketFacts, Limit, QuotaKind
 
 
 def changed(context: Context, **fields: Any) -> Context:

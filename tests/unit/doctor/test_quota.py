@@ -8,18 +8,9 @@ import pytest
 from tpujob.adapters.google.quota import kind_of_metric
 from tpujob.config import context
 from tpujob.config.queue import ChipsSetting
-from tpujob.doctor.quota import (
-    ONE_HOST,
-    Held,
-    Limit,
-    QuotaKind,
-    allowances,
-    chips,
-    kind_of,
-    parse_letter,
-    parse_option,
-)
+from tpujob.doctor.quota import allowances, chips, kind_of, parse_letter, parse_option
 from tpujob.errors import BadRequest
+from tpujob.ports import ONE_HOST, Held, Limit, QuotaKind
 
 ZONE, REGION, OTHER = "us-central2-b", "us-central2", "europe-west4-a"
 V4, V6E = QuotaKind("v4", "spot"), QuotaKind("v6e", "spot")

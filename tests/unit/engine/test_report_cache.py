@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.stage import Stage
+from tests.support.waiting import LONG
 from tpujob.adapters.calling import SystemClock
 from tpujob.domain.money.polling_cost import LASTS, UNASKED
 from tpujob.engine.report_cache import ASKED, STALE, ReportCache
@@ -145,16 +146,16 @@ def test_while_one_thread_lists_the_others_go_on_with_what_they_have(stage: Stag
         nonlocal calls
         calls += 1
         under_way.set()
-        assert go_on.wait(10)
+        assert go_on.wait(LONG)
         return real(prefix, **options)
 
     stage.bucket.list = slow  # type: ignore[method-assign]
     with ThreadPoolExecutor(1) as pool:
         made = pool.submit(cache.reports_of, job, timeout=1)
-        assert under_way.wait(10)
+        assert under_way.wait(LONG)
         blobs, _ = cache.reports_of(job, timeout=1)
         go_on.set()
-        made.result(10)
+        made.result(LONG)
     assert (calls, len(blobs)) == (1, 2), "one call, and nobody has waited for it"
 
 
@@ -167,13 +168,13 @@ def test_a_storage_that_is_slow_is_asked_by_one_thread_while_the_others_wait(sta
     def slow(prefix: str, **options: Any) -> list[Blob]:
         nonlocal calls
         calls += 1
-        assert go_on.wait(10)
+        assert go_on.wait(LONG)
         return real(prefix, **options)
 
     stage.bucket.list = slow  # type: ignore[method-assign]
     with ThreadPoolExecutor(6) as pool:
         first = [pool.submit(cache.reports_of, job, timeout=0.3) for _ in range(6)]
-        over = as_completed(first, timeout=10)
+        over = as_completed(first, timeout=LONG)
         refused = [next(over).exception() for _ in range(5)]
         go_on.set()
         (made,) = over

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.stage import Stage
-from tpujob.domain.model import Job, Slice, State
+from tpujob.domain.model import CLOUD_TPU, Job, Slice, State
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.engine.slice_cache import (
     AHEAD,
@@ -20,7 +20,7 @@ from tpujob.engine.slice_cache import (
     NAMED,
     SliceCache,
 )
-from tpujob.ports import SliceSurvey
+from tpujob.ports import Providers, SliceSurvey
 
 
 class Counted:
@@ -53,7 +53,8 @@ def cloud(stage: Stage) -> Counted:
 
 @pytest.fixture
 def listing(stage: Stage, cloud: Counted) -> SliceCache:
-    return SliceCache(cloud, stage.clock)  # pyright: ignore[reportArgumentType]
+    providers = Providers({CLOUD_TPU: cloud})  # pyright: ignore[reportArgumentType]
+    return SliceCache(providers, CLOUD_TPU, stage.clock)
 
 
 def slices(stage: Stage, count: int) -> list[Slice]:

@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.stores import a_job, an_event
-from tests.support.waiting import until
+from tests.support.waiting import LONG, until
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.model import Job
 from tpujob.errors import StoreError
 from tpujob.service.job_index import Changes
-
-LONG = 30.0  #: no test waits so long, unless it is about to fail
 
 
 class Counted(SqliteStore):

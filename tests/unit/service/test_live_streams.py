@@ -11,16 +11,13 @@ import pytest
 
 from tests.support.following import JOB, Agent, Clock, Reader, Stream, Streams, reading
 from tests.support.shelf import Shelf
-from tests.support.waiting import until
+from tests.support.waiting import LONG, until
 from tpujob.domain.model import Job, State
 from tpujob.lib.tries import Backoff, Deadline
 from tpujob.protocol import live
 from tpujob.service.logs import LiveLogs, Logs
 from tpujob.service.logs.live_stream import UNSTORED_TTL, LiveLimits, Tails
 from tpujob.wiring.backend import Backend
-
-LONG = 60.0  #: seconds; no test waits so long, unless it is about to fail
-
 
 #: The first reader waits for the first words of the hosts, however late their streams begin.
 PATIENT = LiveLimits(first=LONG)

@@ -6,17 +6,17 @@ from dataclasses import replace
 import pytest
 
 from tests.flow.page import lab
+from tests.support.waiting import LONG
 from tests.support.world import Clock
 from tpujob.api import CapacityReport
 from tpujob.cli.commands.overview import capacity_page
-from tpujob.doctor.quota import Held, Limit, QuotaKind, QuotaOverview, allowances
+from tpujob.doctor.quota import QuotaOverview, allowances
 from tpujob.domain.model import Cause, Job
 from tpujob.domain.text import rfc3339
 from tpujob.errors import Refused
+from tpujob.ports import Held, Limit, QuotaKind
 from tpujob.service.backend import capacity
 from tpujob.service.backend.capacity import Quotas
-
-LONG = 60.0  #: seconds; no reading of these tests takes so long
 
 ZONE, REGION = "us-central2-b", "us-central2"
 DENIED = Refused("The caller does not have permission (serviceusage.quotas.get)", cause=Cause.PERMISSION)  # fmt: skip

@@ -5,18 +5,17 @@ Google's library is imported at the first call.
 """
 
 from tpujob.adapters.cloud_tpu.calls import Api, Throttle, creates
-from tpujob.adapters.cloud_tpu.catalog import Catalog
+from tpujob.adapters.cloud_tpu.catalog import CloudTpuCatalog
 from tpujob.adapters.cloud_tpu.request import Options
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
-from tpujob.adapters.cloud_tpu.usage import Usage, count_usage
+from tpujob.adapters.cloud_tpu.usage import count_usage
 
 __all__ = [
     "Api",
-    "Catalog",
+    "CloudTpuCatalog",
     "CloudTpuSlices",
     "Options",
     "Throttle",
-    "Usage",
     "count_usage",
     "creates",
 ]

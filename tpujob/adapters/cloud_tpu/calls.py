@@ -133,13 +133,20 @@ class Api:
     def call(self, method: Method, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
         """Send one request and return the answer. `doing`: begins the message of an error. Raises Missing, Exists,
         ZoneClosed, Refused or Transient."""
+        with self.allowed(method, deadline, doing):
+            call = getattr(self._get_client(), method)
+            # the library would retry until the time is up; here the caller decides
+            return call(request, retry=None, timeout=deadline.left(doing=doing))
+
+    @contextlib.contextmanager
+    def allowed(self, method: Method, deadline: Deadline, doing: str) -> Generator[None]:
+        """Wait until one more call is allowed, for the block that makes it; count it, and translate its error. Raises
+        as `call` does."""
         if method == "create_queued_resource":
             self._creating.take(min(CREATE_PATIENCE, deadline.left(doing=doing)))
         self._throttle.take(deadline.left(doing=doing))
         with counted(self._count, method), self._translated(doing):
-            call = getattr(self._get_client(), method)
-            # the library would retry until the time is up; here the caller decides
-            return call(request, retry=None, timeout=deadline.left(doing=doing))
+            yield
 
     def pages(
         self, method: Method, request: dict[str, Any], deadline: Deadline, doing: str

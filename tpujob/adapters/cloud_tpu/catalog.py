@@ -20,8 +20,8 @@ LIST_TTL = 3600.0
 ANSWER = 10.0
 
 
-class Catalog:
-    """A cache of the lists of accelerator types. Thread-safe."""
+class CloudTpuCatalog:
+    """Implements `ports.Catalog`: a cache of the lists of accelerator types. Thread-safe."""
 
     def __init__(self, api: Api, *, now: Callable[[], float] = time.monotonic) -> None:
         self._api = api

@@ -28,7 +28,7 @@ KEY_TYPES = frozenset(
 
 
 class GuestAttributes:
-    """Reads the guest attributes and the metadata of hosts. Thread-safe."""
+    """Implements `ports.Guests` with guest attributes and metadata. Thread-safe."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

@@ -32,8 +32,6 @@ ALL_ZONES = "-"
 PAGE = 1000
 #: zones that are listed in parallel, one call each: there are 40, and a list takes some tenths of a second
 AT_ONCE = 8
-#: seconds for which threads share a zone's list: many may check at once whether a slice is gone
-SHARED = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +44,9 @@ class ZoneList:
 
 class Lists:
     """Lists the resources of zones. Thread-safe."""
+
+    #: seconds for which threads share a zone's list: many may check at once whether a slice is gone
+    shared_for = 1.0
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -62,14 +63,14 @@ class Lists:
         return resources
 
     def shared(self, zone: str, deadline: Deadline) -> ZoneList:
-        """Return a zone's resources, perhaps from a list that another thread began less than SHARED seconds ago."""
+        """Return a zone's resources, perhaps from a list that another thread began within `shared_for` seconds."""
         lock = self._locks[zone]
         if not lock.acquire(timeout=deadline.left(doing=f"listing {zone}")):
             raise Transient(f"listing {zone}: no answer in time")
         try:
             listed_at, resources = self._shared.get(zone, (0.0, None))
             now = time.monotonic()
-            if resources is None or now - listed_at >= SHARED:
+            if resources is None or now - listed_at >= self.shared_for:
                 resources = self.zone(zone, deadline)
                 self._shared[zone] = now, resources
             return resources

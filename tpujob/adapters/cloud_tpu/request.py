@@ -34,6 +34,8 @@ class Options:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours take precedence
     #: the reservation of slices with pricing `reserved`: its name, or the full name of another project's; empty: any
     reservation: str = ""
+    #: seconds that a slice runs at most: it is requested as flex-start, over REST; None: as the pricing says
+    flex_start: float | None = None
     wait: float | None = None  #: seconds that a request may wait in the queue; None: no bound
 
 
@@ -56,6 +58,14 @@ def queued_request(
         "queued_resource": resource,
         "request_id": request_id(f"{owner}/{job_id}/{parent}/{slice.name}"),
     }
+
+
+def newer_fields(options: Options) -> dict[str, Any]:
+    """Return the fields of a queued resource that Google's client library lacks, in JSON (v2alpha1); empty: none."""
+    if options.flex_start is None:
+        return {}
+    limit = {"maxRunDuration": f"{options.flex_start:.0f}s"}
+    return {"provisioningModel": "FLEX_START", "runDuration": limit}
 
 
 def node_ids(slice: Slice) -> tuple[str, ...]:
@@ -116,10 +126,10 @@ def _pricing_fields(slice: Slice, options: Options, project: str) -> dict[str, A
     """Return the queued resource's fields for the pricing, as gcloud 528 sends them (recorded). The node has no such
     field: one with a `scheduling_config` is refused (axlearn, `tpu.py`: "it will break QRM").
     Raise Refused for a pricing without such fields."""
+    if slice.pricing == "on-demand" or options.flex_start is not None:
+        return {}
     if slice.pricing == "spot":
         return {"spot": {}}
-    if slice.pricing == "on-demand":
-        return {}
     if slice.pricing != "reserved":
         raise Refused(f"Cloud TPU has no slices that are {slice.pricing}", cause=Cause.BAD_SPEC)
     # "-" stands for any reservation of the project in the zone. As in gcloud, a full name may lack the zone:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from tpujob.adapters.cloud_tpu.errors import meaning_of_state, with_hint
 from tpujob.domain.model import Endpoint
 from tpujob.domain.observations import Present, SliceState, Unknown
+from tpujob.domain.text import duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,9 @@ class QueuedSeen:
     type: str = ""  #: of its nodes
     pricing: str = ""  #: a name in `PRICINGS`
     nodes: int = 1  #: how many it requests, all of one kind
+    max_run: float | None = (
+        None  #: seconds that its nodes run at most; None: no limit, or not read (see `rest.py`)
+    )
 
     @property
     def suspending(self) -> bool:
@@ -74,7 +78,9 @@ def _state(queued: QueuedSeen | None, nodes: Sequence[NodeSeen | None]) -> Prese
 
 def state_without_nodes(queued: QueuedSeen) -> Present | None:
     """Return the state of a slice if its queued resource alone decides it; None when it depends on the nodes."""
-    state, detail = QUEUED_STATES.get(queued.state), f"the queued resource is {queued.state}"
+    limit = "" if queued.max_run is None else f", for at most {duration(queued.max_run)},"
+    detail = f"the queued resource{limit} is {queued.state}"
+    state = QUEUED_STATES.get(queued.state)
     if state is SliceState.DELETING:
         return Present(state, detail=detail)
     if state is SliceState.FAILED:

@@ -17,17 +17,19 @@ from typing import Any
 
 from tpujob.adapters.calling import Count, Missing, uncounted
 from tpujob.adapters.cloud_tpu.calls import Api, Exists, Throttle, ZoneClosed, refusal
-from tpujob.adapters.cloud_tpu.catalog import Catalog
+from tpujob.adapters.cloud_tpu.catalog import CloudTpuCatalog
 from tpujob.adapters.cloud_tpu.guest_attributes import GuestAttributes
 from tpujob.adapters.cloud_tpu.lists import Lists, ZoneList
 from tpujob.adapters.cloud_tpu.messages import id_of, node_seen, queued_seen
 from tpujob.adapters.cloud_tpu.request import (
     Options,
+    newer_fields,
     node_ids,
     queued_request,
     request_id,
     slice_of,
 )
+from tpujob.adapters.cloud_tpu.rest import QueuedByRest
 from tpujob.adapters.cloud_tpu.slice_state import (
     NodeSeen,
     QueuedSeen,
@@ -52,24 +54,26 @@ class CloudTpuSlices:
         project: str,
         *,
         endpoint: str = "",
+        rest_endpoint: str = "",
         owner: str = "local",
         options: Options | None = None,
         throttle: Throttle | None = None,
         creating: Throttle | None = None,
         count: Count = uncounted,
     ) -> None:
-        """`endpoint`: `host:port` of an emulator. `owner`: a label value that distinguishes this backend's slices from
-        those of other backends in the project. `throttle`, `creating`: shared by the project (see Api);
-        None: calls are unlimited."""
+        """`endpoint`, `rest_endpoint`: gRPC address and URL of an emulator. `owner`: a label value that distinguishes
+        this backend's slices from those of other backends in the project. `throttle`, `creating`: shared by the project
+        (see Api); None: calls are unlimited."""
         self._project = project
         self.owner = owner
         self._options = options or Options()
         self.api = Api(
             project, endpoint=endpoint, throttle=throttle, creating=creating, count=count
         )
+        self._rest = QueuedByRest(self.api, project, endpoint=rest_endpoint)
         self.guest_attributes = GuestAttributes(self.api)
         self._lists = Lists(self.api)
-        self.catalog = Catalog(self.api)
+        self.catalog = CloudTpuCatalog(self.api)
 
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
         try:
@@ -137,6 +141,7 @@ class CloudTpuSlices:
     def close(self) -> None:
         """Close the connection, if there is one; a later call opens another."""
         self.api.close()
+        self._rest.close()
 
     # Looking
 
@@ -175,6 +180,8 @@ class CloudTpuSlices:
     def _read_queued(self, slice: Slice, deadline: Deadline, doing: str) -> QueuedSeen | None:
         request = {"name": self._queued_name(slice)}
         with contextlib.suppress(Missing):
+            if newer_fields(self._options):
+                return self._rest.get(request["name"], deadline, doing)
             return queued_seen(self.api.call("get_queued_resource", request, deadline, doing))
         return None
 
@@ -248,15 +255,21 @@ class CloudTpuSlices:
         operation is done and no queued resource exists, the slice was deleted in the meantime. Then only a request with
         a new id creates another. Raises the error of its operation."""
         doing = f"requesting {slice.name}"
-        operation = self.api.call("create_queued_resource", request, deadline, doing).operation
+        operation = self._send(request, deadline, doing)
         if not operation.done or self._read_queued(slice, deadline, doing):
             return
         retry = {**request, "request_id": request_id(operation.name)}
-        operation = self.api.call("create_queued_resource", retry, deadline, doing).operation
+        operation = self._send(retry, deadline, doing)
         if operation.done and operation.HasField("error"):
             from google.rpc.code_pb2 import Code
 
             raise refusal(doing, Code.Name(operation.error.code), operation.error.message)
+
+    def _send(self, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
+        """Send the request, over REST if it has fields that the library lacks; return its operation."""
+        if newer := newer_fields(self._options):
+            return self._rest.create(request, newer, deadline, doing)
+        return self.api.call("create_queued_resource", request, deadline, doing).operation
 
     def _adopt(self, slice: Slice, job_id: str, deadline: Deadline) -> None:
         """Check that the slice that exists is the job's. Raises Refused, Transient."""

@@ -3,28 +3,23 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tpujob.adapters.cloud_tpu.calls import Api
 from tpujob.adapters.cloud_tpu.lists import Lists, ZoneList
 from tpujob.adapters.cloud_tpu.messages import node_seen, queued_seen, raw
-from tpujob.doctor.findings import NotSeen
-from tpujob.doctor.quota import Held, QuotaKind, kind_of
+from tpujob.doctor.quota import kind_of
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.errors import BadSpec, TpujobError
 from tpujob.lib.tries import Deadline
+from tpujob.ports import Held, QuotaKind, QuotaUse
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    held: Sequence[Held]
-    closed: Mapping[str, NotSeen]  #: zones that could not be listed
-
-
-def count_usage(project: str, zones: Sequence[str], *, timeout: float, endpoint: str = "") -> Usage:
+def count_usage(
+    project: str, zones: Sequence[str], *, timeout: float, endpoint: str = ""
+) -> QuotaUse:
     """Count the quota that all users of the project hold in these zones, by resources in any state. Suspended, failed
     and preempted resources hold quota until they are deleted (seen in public: marin#87). That waiting requests do is
     inferred (live: usage-held). Never raises for the API's errors. `endpoint`: `host:port` of an emulator."""
@@ -33,17 +28,15 @@ def count_usage(project: str, zones: Sequence[str], *, timeout: float, endpoint:
         results = Lists(api).zones(zones, Deadline(timeout))
     finally:
         api.close()
-    return Usage(
+    return QuotaUse(
         held=[
             held
             for zone, resources in results.items()
             if isinstance(resources, ZoneList)
             for held in _held_in_zone(zone, resources)
         ],
-        closed={
-            zone: NotSeen(error.message, error.hint)
-            for zone, error in results.items()
-            if isinstance(error, TpujobError)
+        missed={
+            zone: error.message for zone, error in results.items() if isinstance(error, TpujobError)
         },
     )
 

@@ -40,6 +40,7 @@ class FirestoreStore:
     the same documents; a retry is safe) or StoreError (Firestore refused; the hint says what to do)."""
 
     KIND = "firestore"
+    walk_page = store_records.WALK_PAGE
     TABLES = 0  #: Firestore has no tables
 
     def __init__(self, firestore: Firestore, *, mirrored: bool = False) -> None:
@@ -154,8 +155,7 @@ class FirestoreStore:
 
     def walk(self) -> Iterator[Job]:
         """Yield every job, newest first. Costs one read for each job; caches none."""
-        limit = store_records.WALK_PAGE
-        for page in self._db.pages("list jobs", "jobs", limit=limit, **_NEWEST_FIRST):
+        for page in self._db.pages("list jobs", "jobs", limit=self.walk_page, **_NEWEST_FIRST):
             yield from self._mirror.reader.readable(page, records.parse_job)
 
     def commit(

@@ -15,12 +15,10 @@ import os
 import uuid
 from collections.abc import Mapping
 from datetime import datetime
-from functools import partial
 from typing import IO, Any
-from urllib.parse import quote
 
 from tpujob.adapters.gcs import bucket as gcs_bucket
-from tpujob.adapters.gcs.client import KIND, StorageClient, resource_of, translated
+from tpujob.adapters.gcs.client import StorageClient, bucket_path, resource_of, translated
 from tpujob.errors import BadRequest, Conflict, NotFound, TpujobError, Transient
 from tpujob.lib.tries import Deadline
 from tpujob.ports import Blob, BucketFacts, BucketPlace
@@ -63,9 +61,7 @@ class GcsBlobs(StorageClient):
                         file,
                         rewind=True,
                         size=size,
-                        content_type=KIND,
                         if_generation_match=if_generation,
-                        checksum="crc32c",
                         timeout=left,
                         retry=None,
                     )
@@ -81,7 +77,6 @@ class GcsBlobs(StorageClient):
 
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
         bucket, name = split_path(path)
-        whole = start == 0 and end is None
         deadline = Deadline(timeout)
 
         def once(left: float) -> bytes:
@@ -99,7 +94,6 @@ class GcsBlobs(StorageClient):
                     start=start or None,
                     end=None if end is None else end - 1,
                     raw_download=True,
-                    checksum="crc32c" if whole else None,
                     timeout=left,
                     retry=None,
                 )
@@ -160,16 +154,15 @@ class GcsBlobs(StorageClient):
         return self.retry("ask the storage for its time", Deadline(timeout), once)
 
     def ensure_bucket(self, bucket: str, region: str, *, timeout: float) -> None:
-        name, path = _bucket_path(bucket)
+        name, _ = split_path(bucket, empty=True)
         new = {"name": name, "location": region, **gcs_bucket.needed_changes({"name": name}, None)}
-        query = {"project": self.project}
 
         def once(left: float) -> dict[str, Any]:
             try:
-                return self.json("GET", path, left)
+                return self.json("GET", bucket_path(name), left)
             except NotFound:
                 # Transient when another caller was faster or the name is taken: the next try reads the bucket again
-                return self.json("POST", "", left, params=query, json=new)
+                return self.json("POST", "", left, params={"project": self.project}, json=new)
 
         resource = self.retry(f"use bucket gs://{name}", Deadline(timeout), once)
         gcs_bucket.check_location(resource, region)
@@ -181,31 +174,28 @@ class GcsBlobs(StorageClient):
         removed after `log_days` (None: never); other lifecycle rules stay. Safe to repeat. Raises Refused when the
         bucket lies elsewhere, belongs to another project, or was not made by tpujob and `adopt` is not set."""
         self.ensure_bucket(bucket, region, timeout=timeout)
-        name, path = _bucket_path(bucket)
+        name, _ = split_path(bucket, empty=True)
 
         def once(left: float) -> BucketFacts:
-            resource = self.json("GET", path, left)
+            resource = self.json("GET", bucket_path(name), left)
             if not adopt:
                 gcs_bucket.check_ours(resource)
             if changes := gcs_bucket.needed_changes(resource, log_days):
                 query = {"ifMetagenerationMatch": resource["metageneration"], "projection": "full"}
-                resource = self.json("PATCH", path, left, params=query, json=changes)
+                resource = self.json("PATCH", bucket_path(name), left, params=query, json=changes)
             return gcs_bucket.facts_of(resource)
 
         return self.retry(f"set up bucket gs://{name}", Deadline(timeout), once)
 
     def bucket(self, bucket: str, *, timeout: float) -> BucketFacts:
         """Return how the bucket is set up. Raises NotFound; Refused when it belongs to another project."""
-        return gcs_bucket.facts_of(self._read_bucket(bucket, "", timeout))
+        name, _ = split_path(bucket, empty=True)
+        return gcs_bucket.facts_of(self.read_bucket(name, Deadline(timeout)))
 
     def place(self, bucket: str, *, timeout: float) -> BucketPlace:
         # an account that may only use objects cannot read the bucket itself, but may read its layout
-        return gcs_bucket.place_of(self._read_bucket(bucket, "/storageLayout", timeout))
-
-    def _read_bucket(self, bucket: str, below: str, timeout: float) -> dict[str, Any]:
-        name, path = _bucket_path(bucket)
-        read = partial(self.json, "GET", path + below)
-        return self.retry(f"look at bucket gs://{name}", Deadline(timeout), read)
+        name, _ = split_path(bucket, empty=True)
+        return gcs_bucket.place_of(self.read_bucket(name, Deadline(timeout), "/storageLayout"))
 
 
 class _BoundedFile:
@@ -231,12 +221,6 @@ def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:
     if not path.startswith("gs://") or not bucket or not (name or empty):
         raise BadRequest(f"{path!r} is not the gs:// path of an object")
     return bucket, name
-
-
-def _bucket_path(bucket: str) -> tuple[str, str]:
-    """Return the name of a bucket, and its path in the JSON API."""
-    name, _ = split_path(bucket, empty=True)
-    return name, f"/{quote(name, safe='')}"
 
 
 def _facts(bucket: str, resource: Mapping[str, Any]) -> Blob:

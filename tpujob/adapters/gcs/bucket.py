@@ -9,6 +9,8 @@ from tpujob.ports import BucketFacts, BucketPlace
 from tpujob.protocol import LABEL
 from tpujob.protocol.paths import LOG_SUFFIX
 
+#: the action of a lifecycle rule that ends unfinished multipart uploads
+ABORT_PARTS = "AbortIncompleteMultipartUpload"
 #: the regions of predefined dual-regions (documented, read 2026-11)
 _PAIRS: Mapping[str, frozenset[str]] = {
     "asia1": frozenset({"asia-northeast1", "asia-northeast2"}),
@@ -48,6 +50,11 @@ def facts_of(resource: Mapping[str, Any]) -> BucketFacts:
     """Return the facts of a bucket in the JSON API, which leaves out settings that are off."""
     access = resource.get("iamConfiguration", {})
     log_rules = [rule for rule in _rules(resource) if _removes_logs(rule)]
+    parts_days = [
+        int(rule.get("condition", {}).get("age", 0))
+        for rule in _rules(resource)
+        if rule.get("action", {}).get("type") == ABORT_PARTS
+    ]
     return BucketFacts(
         name=str(resource["name"]),
         location=str(resource.get("location", "")).lower(),
@@ -58,6 +65,7 @@ def facts_of(resource: Mapping[str, Any]) -> BucketFacts:
         versioning=bool(resource.get("versioning", {}).get("enabled")),
         log_days=int(log_rules[0]["condition"]["age"]) if log_rules else None,
         ours=resource.get("labels", {}).get(LABEL) == "1",
+        parts_days=min(parts_days, default=None),
     )
 
 

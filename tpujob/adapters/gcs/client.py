@@ -1,7 +1,7 @@
 """Google's client of Cloud Storage, with our deadlines, counters and errors.
 
-It sends each request once: `retry` repeats requests, so that every try is counted, and ends by the deadline of the
-call. Its import takes half a second of CPU time, so the first call makes it.
+It sends each request once, and `retry` repeats it: Google's own retries of uploads and downloads end at no deadline,
+and repeat no damaged bytes. Its import takes half a second of CPU time, so the first call makes it.
 """
 
 # Google's libraries have no types that a checker can follow.
@@ -14,8 +14,11 @@ import contextlib
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 from tpujob.adapters.calling import Count, ServerClock, counted, first_line, repeated, uncounted
 from tpujob.data.objects import Operations
@@ -26,17 +29,25 @@ from tpujob.lib.tries import Backoff, Deadline
 if TYPE_CHECKING:
     import requests
 
-    from tpujob.adapters.gcs.session import StorageSession
-
 T = TypeVar("T")
 
-KIND = "application/octet-stream"
 PIECE = 8 << 20  #: bytes of one request of a large upload
 _GOOGLE = "https://storage.googleapis.com"
 _BACKOFF = Backoff(first=0.1, longest=10.0)
 _SCOPE = "https://www.googleapis.com/auth/devstorage.full_control"
 #: retries of one call after damaged bytes
 _DAMAGED = 3
+#: connections that stay open for later calls; there are as many connections as calls at once
+_IDLE = 128
+#: billed operations of class A and B, by the first word of what `retry` does
+_BILLED = {
+    "list": (1, 0),
+    "write": (1, 0),
+    "copy": (1, 0),
+    "change": (1, 0),
+    "read": (0, 1),
+    "look": (0, 1),
+}
 _FORBIDDEN = (
     "the account needs a role on that bucket, such as roles/storage.objectUser, or roles/storage.admin to make or "
     "change it; or the bucket belongs to another project, as names of buckets are global"
@@ -62,43 +73,58 @@ class StorageClient:
         self.project, self.timeout, self._count = project, timeout, count
         self._emulated, self._url = bool(endpoint), endpoint.rstrip("/") or _GOOGLE
         self._lock = threading.Lock()
-        self._connection: tuple[Any, StorageSession] | None = None
+        self._client: Any = None
         self.server_clock = ServerClock()  #: notes the time of each answer
         self.operations = Operations()
 
     def close(self) -> None:
         """Close every connection. Safe to repeat; a later call opens new ones."""
         with self._lock:
-            connection, self._connection = self._connection, None
-        if connection:
-            connection[1].close()
+            client, self._client = self._client, None
+        if client:
+            # urllib3 leaves open connections to the garbage collector
+            pools = client._http.get_adapter(self._url).poolmanager.pools
+            for key in pools.keys():  # noqa: SIM118, it has no iterator
+                pools[key].close()
+            client.close()
 
-    def connected(self) -> tuple[Any, StorageSession]:
-        """Return Google's client and its session. Raises Refused without credentials."""
+    def client(self) -> Any:
+        """Return Google's client. Raises google-auth's errors without credentials."""
         with self._lock:
-            self._connection = self._connection or self.connect()
-            return self._connection
+            self._client = self._client or self.connect()
+            return self._client
 
-    def connect(self) -> tuple[Any, StorageSession]:
+    def connect(self) -> Any:
         import google.auth
         from google.auth.credentials import AnonymousCredentials
+        from google.auth.transport.requests import AuthorizedSession
         from google.cloud import storage
-
-        from tpujob.adapters.gcs.session import StorageSession
+        from requests.adapters import HTTPAdapter
 
         # else the client reads each bucket's settings in a thread, for traces that nothing here records
         os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
         credentials: Any = AnonymousCredentials()
         if not self._emulated:
             credentials = google.auth.default(scopes=[_SCOPE])[0]
-        session: Any = StorageSession(self._url, credentials, self.server_clock)
+        session = AuthorizedSession(credentials)
+        # read once, as requests reads them for each request; with ~/.netrc, whose passwords replace tokens
+        environment = session.merge_environment_settings(self._url, {}, None, None, None)
+        session.proxies, session.verify = environment["proxies"], environment["verify"]
+        session.trust_env = False
+        session.mount(self._url, HTTPAdapter(pool_maxsize=_IDLE))
+        session.hooks["response"].append(self._answered)
         options = {"api_endpoint": self._url}
-        client = storage.Client(self.project or None, credentials, session, client_options=options)
-        return client, session
+        return storage.Client(self.project or None, credentials, session, client_options=options)
+
+    def _answered(self, response: requests.Response, **_: object) -> None:
+        sent = time.monotonic() - response.elapsed.total_seconds()
+        self.server_clock.note(response.headers.get("Date", ""), sent)
+        # of an upload, Google's client would hold this piece while it reads the next one
+        response.request.body = None
 
     def google_bucket(self, name: str) -> Any:
         """Return Google's object of a bucket. Raises Refused for an invalid name."""
-        client, _ = self.connected()
+        client = self.client()
         try:
             return client.bucket(name)
         except ValueError as error:
@@ -112,28 +138,33 @@ class StorageClient:
         self, path: str, deadline: Callable[[], Deadline], fields: str, **query: Any
     ) -> Iterator[list[dict[str, Any]]]:
         """Yield pages with the JSON resources of the objects whose `gs://` path starts with `path`. `deadline`: that of
-        the next page, which is billed as class A."""
+        the next page."""
         bucket, _, prefix = path.removeprefix("gs://").partition("/")
         query |= {"prefix": prefix, "fields": f"items({fields}),nextPageToken", "retry": None}
 
-        def page(left: float) -> tuple[list[dict[str, Any]], str | None]:
+        def page(left: float) -> dict[str, Any]:
             google_bucket = self.google_bucket(bucket)
             blobs = google_bucket.client.list_blobs(google_bucket, timeout=left, **query)
-            page = next(blobs.pages).raw_page
-            return page.get("items", []), page.get("nextPageToken")
+            return next(blobs.pages).raw_page
 
-        while True:
-            items, query["page_token"] = self.retry(f"list {path}", deadline(), page, a=1)
-            yield items
-            if not query["page_token"]:
-                return
+        while "page_token" not in query or query["page_token"]:
+            resource = self.retry(f"list {path}", deadline(), page)
+            yield resource.get("items", [])
+            query["page_token"] = resource.get("nextPageToken")
+
+    def read_bucket(
+        self, bucket: str, deadline: Deadline, below: str = "", fields: str | None = None
+    ) -> dict[str, Any]:
+        """Return the JSON resource of a bucket, or what is `below` it."""
+        read = partial(self.json, "GET", bucket_path(bucket) + below, params={"fields": fields})
+        return self.retry(f"look at bucket gs://{bucket}", deadline, read)
 
     def send(
         self, method: str, path: str, timeout: float, *, stream: bool = False, **options: Any
     ) -> requests.Response:
         """Send a request for which Google's client has no method: it cannot read the layout of a bucket, it drops
         lifecycle rules of kinds that it does not know, and it writes downloads to files only."""
-        _, session = self.connected()
+        session = self.client()._http
         url = f"{self._url}/storage/v1/b{path}"
         response = session.request(method, url, timeout=timeout, stream=stream, **options)
         if not response.ok:
@@ -151,19 +182,19 @@ class StorageClient:
         call: Callable[[float], T],
         *,
         safe: bool = True,
-        a: int = 0,
-        b: int = 0,
     ) -> T:
         """Call `call(seconds for an answer)` until it succeeds, and return its result. `safe`: the call may be applied
-        twice. `a`, `b`: billed operations of each try. The error's message begins with "cannot" and `operation`, whose
-        first word `Count` gets."""
+        twice. The error's message begins with "cannot" and `operation`, whose first word `Count` gets and each try is
+        billed by."""
+        verb = operation.partition(" ")[0]
+        class_a, class_b = _BILLED.get(verb, (0, 0))
         damaged = 0
 
         def once(left: float, _failures: int) -> T:
             with self._lock:
-                self.operations.class_a += a
-                self.operations.class_b += b
-            with counted(self._count, operation.partition(" ")[0]), translated():
+                self.operations.class_a += class_a
+                self.operations.class_b += class_b
+            with counted(self._count, verb), translated():
                 return call(min(left, self.timeout))
 
         def worth_it(error: Transient) -> bool:
@@ -177,6 +208,11 @@ class StorageClient:
             error.args = (f"cannot {operation}: {error.message}",)
             error.message = error.args[0]
             raise
+
+
+def bucket_path(bucket: str) -> str:
+    """Return the path of a bucket in the JSON API, below the path of all buckets."""
+    return f"/{quote(bucket, safe='')}"
 
 
 def resource_of(blob: Any) -> dict[str, Any]:
@@ -218,6 +254,8 @@ def our_error(error: Exception) -> TpujobError | None:
         return refusal(response.status_code, response.content)
     if isinstance(error, GoogleAuthError):
         return credentials_error(error)
+    if isinstance(error, requests.exceptions.InvalidSchema):
+        return Refused("HTTPS_PROXY is not an http:// proxy", cause=Cause.BAD_SPEC)
     if isinstance(error, requests.RequestException | HTTPError | ConnectionError):
         return _network_error(error)
     return None

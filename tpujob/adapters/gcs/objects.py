@@ -13,18 +13,20 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from tpujob.adapters.gcs.bucket import ABORT_PARTS, facts_of
 from tpujob.adapters.gcs.client import (
-    KIND,
     DamagedBytes,
     StorageClient,
+    bucket_path,
     resource_of,
     translated,
 )
 from tpujob.data.checksums import decode
-from tpujob.data.objects import MustRestart, NewObject, ObjectContent, ObjectFacts, Upkeep
+from tpujob.data.objects import MustRestart, NewObject, ObjectContent, ObjectFacts
 from tpujob.domain.model import Cause
 from tpujob.errors import NotFound, Refused, Transient
 from tpujob.lib.tries import Deadline
+from tpujob.ports import BucketFacts
 
 #: metadata key of the identity that an object was copied from
 _SOURCE = "tpujob-source"
@@ -49,42 +51,59 @@ class JsonObjects(StorageClient):
             yield [_facts(item) for item in page]
 
     def look(self, bucket: str, name: str) -> ObjectFacts | None:
+        def once(timeout: float) -> ObjectFacts | None:
+            blob = self.google_bucket(bucket).get_blob(name, timeout=timeout, retry=None)
+            return _facts(resource_of(blob)) if blob else None
+
+        return self.retry(f"look at {name}", self._deadline(), once)
+
+    def write(self, new: NewObject, chunks: Iterator[bytes]) -> ObjectFacts:
+        from google.cloud.storage.retry import DEFAULT_RETRY
+
+        operation, large = f"write gs://{new.bucket}/{new.name}", new.size > SMALL
+        content = _ChunkReader(chunks) if large else io.BytesIO(b"".join(chunks))
+        # Google's client sends a piece again, as the pieces before it are in memory no more
+        again = DEFAULT_RETRY.with_timeout(self._patience) if large else None
+
         def once(timeout: float) -> ObjectFacts:
-            blob = self.blob(bucket, name)
-            blob.reload(timeout=timeout, retry=None)
+            blob = self.blob(new.bucket, new.name)
+            if new.source:
+                blob.metadata = {_SOURCE: new.source}
+            try:
+                with translated():
+                    blob.upload_from_file(
+                        content,
+                        rewind=not large,
+                        size=new.size,
+                        if_generation_match=new.generation,
+                        timeout=timeout,
+                        retry=again,
+                    )
+            except (DamagedBytes, NotFound):
+                if large and content.tell():  # the bytes or the begun upload were lost
+                    raise MustRestart from None
+                raise
+            except ValueError as error:  # of Google's client, after a strange answer
+                raise Transient("the storage has not taken all that was sent") from error
             return _facts(resource_of(blob))
 
         try:
-            return self.retry(f"look at {name}", self._deadline(), once, b=1)
-        except NotFound:
-            return None
-
-    def write(self, new: NewObject, chunks: Iterator[bytes]) -> ObjectFacts:
-        operation = f"write gs://{new.bucket}/{new.name}"
-        if new.size > SMALL:
-            return self._write_pieces(operation, new, _ChunkReader(chunks))
-        data = b"".join(chunks)
-
-        def once(timeout: float) -> ObjectFacts:
-            return self._upload(new, io.BytesIO(data), timeout)
-
-        try:
-            return self.retry(operation, self._deadline(), once, a=1)
+            return self.retry(operation, self._deadline(), once, safe=not large)
         except Refused as error:
-            if error.cause != Cause.BAD_SPEC:
+            if large or error.cause != Cause.BAD_SPEC:
                 raise
             # the request around the data may have arrived damaged
-            return self.retry(operation, self._deadline(), once, a=1)
+            return self.retry(operation, self._deadline(), once)
 
     @contextlib.contextmanager
     def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
         # gzip: the storage sends compressed objects as they are stored, which is what their checksums are of
         headers = {"Accept-Encoding": "gzip"} | ({"Range": f"bytes={start}-"} if start else {})
         query = {"alt": "media", "generation": str(facts.generation)}
-        path = f"/{quote(bucket, safe='')}/o/{quote(facts.name, safe='')}"
+        path = f"{bucket_path(bucket)}/o/{quote(facts.name, safe='')}"
         send = partial(self.send, "GET", path, stream=True, headers=headers, params=query)
         operation = f"read gs://{bucket}/{facts.name}"
-        with self.retry(operation, self._deadline(), send, safe=False, b=1) as response:
+        with self.retry(operation, self._deadline(), send, safe=False) as response:
             if start and response.status_code != 206:
                 raise Transient(f"cannot continue to read {facts.name}: the storage sent all of it")
             yield ObjectContent(_chunks(response))
@@ -111,8 +130,8 @@ class JsonObjects(StorageClient):
             return next_token or _facts(resource_of(copy))
 
         try:
-            operation = f"copy gs://{bucket}/{facts.name}"
-            return self.retry(operation, self._deadline(), once, a=int(not token))
+            verb = "continue to copy" if token else "copy"
+            return self.retry(f"{verb} gs://{bucket}/{facts.name}", self._deadline(), once)
         except Refused as error:
             if token and error.cause == Cause.BAD_SPEC:
                 text = f"the copy of {facts.name} that was begun has ended"
@@ -122,81 +141,32 @@ class JsonObjects(StorageClient):
     def location(self, bucket: str) -> str:
         # the right to list objects is enough for the layout, but not for the bucket itself (documented)
         try:
-            layout = self._read_bucket(bucket, "/storageLayout", "location")
+            layout = self.read_bucket(bucket, self._deadline(), "/storageLayout", "location")
         except Refused:
             return ""
         return str(layout.get("location", "")).lower()
 
-    def upkeep(self, bucket: str) -> Upkeep | None:
-        """Return the bucket's settings, for one class B operation; None: refused. Raises NotFound, Transient."""
+    def settings(self, bucket: str) -> BucketFacts | None:
+        """Return how a bucket is set up, for one class B operation; None: refused. Raises NotFound, Transient."""
         try:
-            resource = self._read_bucket(bucket, "", "softDeletePolicy,lifecycle,metageneration")
+            return facts_of(self.read_bucket(bucket, self._deadline()))
         except Refused:
             return None
-        ages = [
-            int(rule.get("condition", {}).get("age", 0))
-            for rule in resource.get("lifecycle", {}).get("rule", ())
-            if rule.get("action", {}).get("type") == "AbortIncompleteMultipartUpload"
-        ]
-        soft_delete_s = int(resource.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))
-        return Upkeep(soft_delete_s, min(ages, default=None))
 
     def end_stale_parts(self, bucket: str, days: int) -> None:
         """Add a lifecycle rule that aborts multipart uploads after `days`; other rules stay. Costs a class B and a
         class A operation. Each call adds a rule. Raises NotFound, Refused, Transient, and Conflict when the bucket was
         changed meanwhile."""
-        resource = self._read_bucket(bucket, "", "lifecycle,metageneration")
-        action = {"type": "AbortIncompleteMultipartUpload"}
-        rule = {"action": action, "condition": {"age": days}}
+        resource = self.read_bucket(bucket, self._deadline(), fields="lifecycle,metageneration")
+        rule = {"action": {"type": ABORT_PARTS}, "condition": {"age": days}}
         rules = [*resource.get("lifecycle", {}).get("rule", ()), rule]
         unchanged = {"ifMetagenerationMatch": resource["metageneration"]}
         change = {"params": unchanged, "json": {"lifecycle": {"rule": rules}}}
-        send = partial(self.json, "PATCH", f"/{quote(bucket, safe='')}", **change)
-        self.retry(f"change gs://{bucket}", self._deadline(), send, a=1)
+        send = partial(self.json, "PATCH", bucket_path(bucket), **change)
+        self.retry(f"change gs://{bucket}", self._deadline(), send)
 
     def _deadline(self) -> Deadline:
         return Deadline(self._patience)
-
-    def _read_bucket(self, bucket: str, below: str, fields: str) -> dict[str, Any]:
-        path = f"/{quote(bucket, safe='')}{below}"
-        read = partial(self.json, "GET", path, params={"fields": fields})
-        return self.retry(f"look at gs://{bucket}", self._deadline(), read, b=1)
-
-    def _write_pieces(self, operation: str, new: NewObject, content: _ChunkReader) -> ObjectFacts:
-        """Write a large object. Google's client sends single pieces again, as only one of them is in memory."""
-        from google.cloud.storage.retry import DEFAULT_RETRY
-
-        again = DEFAULT_RETRY.with_timeout(self._patience)
-
-        def once(_: float) -> ObjectFacts:
-            try:
-                with translated():
-                    return self._upload(new, content, self.timeout, again)
-            except (DamagedBytes, NotFound):
-                if content.tell():  # the bytes or the begun upload were lost
-                    raise MustRestart from None
-                raise
-            except ValueError as error:  # of Google's client, after a strange answer
-                raise Transient("the storage has not taken all that was sent") from error
-
-        return self.retry(operation, self._deadline(), once, safe=False, a=1)
-
-    def _upload(
-        self, new: NewObject, content: Any, timeout: float, retry: Any = None
-    ) -> ObjectFacts:
-        blob = self.blob(new.bucket, new.name)
-        if new.source:
-            blob.metadata = {_SOURCE: new.source}
-        blob.upload_from_file(
-            content,
-            size=new.size,
-            content_type=KIND,
-            if_generation_match=new.generation,
-            checksum="crc32c",
-            timeout=timeout,
-            retry=retry,
-        )
-        return _facts(resource_of(blob))
 
 
 class _ChunkReader:
@@ -209,12 +179,14 @@ class _ChunkReader:
         return self._position
 
     def read(self, size: int) -> bytes:
-        parts, length = [self._rest], len(self._rest)
-        while length < size and (chunk := next(self._chunks, b"")):
-            parts.append(chunk)
-            length += len(chunk)
-        data = b"".join(parts)
-        data, self._rest = data[:size], data[size:]
+        piece = io.BytesIO()  # holds the chunks once, which a joined list of them does not
+        piece.write(self._rest)
+        while piece.tell() < size and (chunk := next(self._chunks, b"")):
+            piece.write(chunk)
+        piece.seek(size)
+        self._rest = piece.read()
+        piece.truncate(size)
+        data = piece.getvalue()
         self._position += len(data)
         return data
 

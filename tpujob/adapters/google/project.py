@@ -12,10 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpujob.adapters.calling import Missing
-from tpujob.adapters.cloud_tpu import Api, Catalog
 from tpujob.adapters.gcs import facts_of, split_path
 from tpujob.adapters.google import identity as google_identity
-from tpujob.adapters.google import quota as google_quota
 from tpujob.adapters.google.rest import GoogleRest, object_in, objects, text
 from tpujob.doctor.access import (
     ACT_AS,
@@ -33,7 +31,7 @@ from tpujob.doctor.network import FirewallRule, Network, Subnetwork, last_part, 
 from tpujob.doctor.policies import CHECKED, Policy
 from tpujob.doctor.zones import Addresses
 from tpujob.errors import TpujobError
-from tpujob.ports import BucketFacts
+from tpujob.ports import BucketFacts, Catalog, ProjectQuota
 
 if TYPE_CHECKING:
     from tpujob.config.context import Context
@@ -42,8 +40,6 @@ T = TypeVar("T")
 
 #: calls at a time
 AT_ONCE = 12
-#: seconds for the list of a zone's types
-CATALOG_PATIENCE = 15.0
 ALL_PORTS = (0, 65535)
 
 _MANAGER = "cloudresourcemanager.googleapis.com"
@@ -52,22 +48,22 @@ _COMPUTE = "compute.googleapis.com"
 _STORAGE = "storage.googleapis.com"
 
 
-def look(context: Context, *, endpoint: str = "", tpu_endpoint: str = "") -> ProjectSeen:
+def look(
+    context: Context, catalog: Catalog, quota: ProjectQuota, *, endpoint: str = ""
+) -> ProjectSeen:
     """Read everything that the checks of a context need, in about the time of the slowest call. Never raises for errors
-    of Google. `endpoint`: see GoogleRest; `tpu_endpoint`: the address of an emulated Cloud TPU API."""
+    of Google. `endpoint`: see GoogleRest."""
     credentials: Any = None
     identity: Identity | NoIdentity | NotSeen = Identity()
     if not endpoint:
         credentials, identity = google_identity.find()
     google = GoogleRest(context.project, credentials, endpoint=endpoint)
-    tpu = Api(context.project, endpoint=tpu_endpoint)
     try:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look") as pool:
             blind = isinstance(identity, NoIdentity)
-            return _ProjectReader(context, google, Catalog(tpu), pool, blind).read(identity)
+            return _ProjectReader(context, google, catalog, quota, pool, blind).read(identity)
     finally:
         google.close()
-        tpu.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +73,7 @@ class _ProjectReader:
     _context: Context
     _google: GoogleRest
     _catalog: Catalog
+    _quota: ProjectQuota
     _pool: ThreadPoolExecutor
     _blind: bool  #: no call is made, for lack of credentials
 
@@ -87,7 +84,7 @@ class _ProjectReader:
             "services": self._start(_or_unseen, self._services),
             "permissions": self._start(_or_unseen, self._permissions),
             "service_account": self._start(_or_absent, self._service_account),
-            "limits": self._start(_or_unseen, google_quota.limits, self._google, context.project),
+            "limits": self._start(_or_unseen, self._quota.limits),
             "network": self._start(_or_absent, self._network),
             "rules": self._start(_or_unseen, self._rules),
             "database": self._start(_or_absent, self._database),
@@ -180,7 +177,7 @@ class _ProjectReader:
     # Zones, regions and buckets
 
     def _types(self, zone: str) -> frozenset[str]:
-        offered = self._catalog.types(zone, timeout=CATALOG_PATIENCE)
+        offered = self._catalog.types(zone)
         if offered is None:
             raise TpujobError("Cloud TPU cannot list the types of the zone now")
         return offered

@@ -8,31 +8,21 @@ from these (live: quota-names). So names are parsed by their parts, and a quota 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
 
-from tpujob.adapters.cloud_tpu import Usage, count_usage
+from tpujob.adapters.cloud_tpu import count_usage
 from tpujob.adapters.google import identity as google_identity
 from tpujob.adapters.google.rest import GoogleRest, object_in, objects
 from tpujob.doctor import quota
 from tpujob.doctor.access import NoIdentity
-from tpujob.doctor.findings import NotSeen, listed
-from tpujob.doctor.quota import (
-    ONE_HOST,
-    Limit,
-    QuotaKind,
-    QuotaOverview,
-    Scope,
-    Unit,
-    allowances,
-    unit_of,
-)
+from tpujob.doctor.findings import NotSeen
+from tpujob.doctor.quota import unit_of
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Refused, Transient
-
-if TYPE_CHECKING:
-    from tpujob.config.context import Context
+from tpujob.ports import ONE_HOST, Limit, QuotaKind, QuotaUse, Scope, Unit
 
 SERVICE = "tpu.googleapis.com"
 NO_LIMIT = -1
@@ -54,24 +44,24 @@ _SPELLINGS = sorted(
 )
 
 
-def overview(
-    context: Context, *, everywhere: bool = False, endpoint: str = "", tpu_endpoint: str = ""
-) -> QuotaOverview:
-    """Return limits, use and grants in the zones of a context, or `everywhere`. Raises Refused or Transient when the
-    limits cannot be read; other failures become notes. `endpoint`, `tpu_endpoint`: of emulators."""
-    zones = accelerators.all_zones() if everywhere else context.every_zone
-    google = GoogleRest(context.project, _credentials(endpoint), endpoint=endpoint)
-    try:
-        quotas = limits(google, context.project)
-        usage = count_usage(context.project, zones, timeout=COUNT_PATIENCE, endpoint=tpu_endpoint)
-    finally:
-        google.close()
-    return QuotaOverview(
-        of=context.project,
-        rows=allowances(quotas, zones, held=usage.held, grants=context.grants, closed=usage.closed),
-        others=[quota for quota in quotas if quota.kind is None],
-        notes=_notes_on_usage(usage),
-    )
+class GoogleQuota:
+    """Implements `ports.ProjectQuota`, with the credentials of this process."""
+
+    complete = False
+
+    def __init__(self, project: str, *, endpoint: str = "", tpu_endpoint: str = "") -> None:
+        """`endpoint`, `tpu_endpoint`: of emulators."""
+        self._project, self._endpoint, self._tpu_endpoint = project, endpoint, tpu_endpoint
+
+    def limits(self) -> list[Limit]:
+        google = GoogleRest(self._project, _credentials(self._endpoint), endpoint=self._endpoint)
+        with closing(google):
+            return limits(google, self._project)
+
+    def use(self, zones: Sequence[str]) -> QuotaUse:
+        return count_usage(
+            self._project, zones, timeout=COUNT_PATIENCE, endpoint=self._tpu_endpoint
+        )
 
 
 def limits(google: GoogleRest, project: str) -> list[Limit]:
@@ -101,14 +91,6 @@ def kind_of_metric(metric: str) -> QuotaKind | None:
     one_host = row.one_host_quota == "serving" and "serving" in name
     one_host = one_host or (row.one_host_quota == "device" and "pod" not in name)
     return QuotaKind(row.name, pricing, ONE_HOST if one_host else "")
-
-
-def _notes_on_usage(usage: Usage) -> list[str]:
-    """Return one note on all zones that could not be listed: most projects cannot use most, for the same reason."""
-    if not usage.closed:
-        return []
-    first = next(iter(usage.closed.values()))
-    return [f"what is held in {listed(usage.closed)}: {first.why}"]
 
 
 def _credentials(endpoint: str) -> Any:

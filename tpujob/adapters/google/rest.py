@@ -27,11 +27,19 @@ _DENIED = ("", "IAM_PERMISSION_DENIED", "forbidden")
 class GoogleRest:
     """A client of the REST APIs for one project. Thread-safe."""
 
-    def __init__(self, project: str, credentials: Any = None, *, endpoint: str = "") -> None:
+    def __init__(
+        self,
+        project: str,
+        credentials: Any = None,
+        *,
+        endpoint: str = "",
+        error_of: Callable[[int, Mapping[str, Any]], Exception] | None = None,
+    ) -> None:
         """`endpoint`: the URL of a server that has all APIs, each below the name of its host, and needs no
-        credentials."""
+        credentials. `error_of`: makes the error for an HTTP status and the answer's `error`; None: Missing, Refused or
+        Transient."""
         self._project = project
-        self._endpoint = endpoint.rstrip("/")
+        self._endpoint, self._error_of = endpoint.rstrip("/"), error_of
         self._session = _session(credentials, project)
         self._server_clock = ServerClock()
 
@@ -76,23 +84,26 @@ class GoogleRest:
         params: Mapping[str, str | Sequence[str]] | None = None,
         body: Mapping[str, Any] | None = None,
         takes: str = "",
+        timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Return the answer to one request. Raises Missing, Refused or Transient. `takes`: see `pages`."""
+        """Return the answer to one request. Raises Missing, Refused or Transient. `takes`: see `pages`. `timeout`:
+        None: CALL_TIMEOUT."""
         from google.auth.exceptions import GoogleAuthError
         from requests.exceptions import RequestException
 
+        timeout = CALL_TIMEOUT if timeout is None else timeout
         url = f"{self._endpoint or 'https:/'}/{host}/{path}"
         try:
             sent = time.monotonic()
-            answer = self._session.request(
-                verb, url, params=params, json=body, timeout=CALL_TIMEOUT
-            )
+            answer = self._session.request(verb, url, params=params, json=body, timeout=timeout)
             self._server_clock.note(answer.headers.get("Date", ""), sent)
             document: Any = answer.json() if answer.content else {}
         except GoogleAuthError as error:
             raise Transient(f"no credentials that work: {first_line(error)}", hint=LOGIN) from error
         except RequestException as error:  # also when the answer is not JSON
-            raise Transient(f"{host} {_describe_failure(error)}") from error
+            raise Transient(f"{host} {_describe_failure(error, timeout)}") from error
+        if answer.status_code != 200 and self._error_of:
+            raise self._error_of(int(answer.status_code), object_in(document, "error"))
         if answer.status_code != 200:
             raise self._error(host, int(answer.status_code), document, takes)
         if not isinstance(document, dict):
@@ -162,11 +173,11 @@ def _reason(error: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
     return "", {}
 
 
-def _describe_failure(error: Exception) -> str:
+def _describe_failure(error: Exception, timeout: float) -> str:
     from requests.exceptions import ConnectionError, JSONDecodeError, Timeout
 
     if isinstance(error, Timeout):
-        return f"did not answer within {CALL_TIMEOUT} s"
+        return f"did not answer within {timeout:g} s"
     if isinstance(error, JSONDecodeError):
         return "sent an answer that is not JSON"
     if isinstance(error, ConnectionError):

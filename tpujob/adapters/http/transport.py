@@ -96,7 +96,6 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 BUSY = 429  #: HTTP status of a backend that is too busy for the request
-BUSY_TIMEOUT = 60.0  #: seconds for which a request is repeated while the backend is busy
 CHUNK = 65_536  #: bytes of an answer that one `read` returns, at most
 IDLE = 8  #: connections that stay open for later requests
 
@@ -126,6 +125,9 @@ class BackendTransport:
     """Sends requests to a backend over connections that are reused. Thread-safe; a forked process opens its own
     connections."""
 
+    busy_timeout = 60.0  #: seconds for which a request is repeated while the backend is busy
+    sleep: Callable[[float], object] = staticmethod(time.sleep)
+
     def __init__(
         self, address: BackendAddress, find_again: Callable[[], str | None] | None = None
     ) -> None:
@@ -146,9 +148,9 @@ class BackendTransport:
             with contextlib.closing(self.open(request)) as answer:
                 reply = BackendReply(answer.status, answer.whole(), answer.headers)
             waited += reply.wait
-            if reply.status != BUSY or not reply.wait or waited > BUSY_TIMEOUT:
+            if reply.status != BUSY or not reply.wait or waited > self.busy_timeout:
                 return reply
-            time.sleep(reply.wait)
+            self.sleep(reply.wait)
 
     def open(self, request: BackendRequest) -> BackendAnswer:
         """Return the answer, of which only status and headers are read. Sends the request as the user, and again with a

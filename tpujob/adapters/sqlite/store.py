@@ -33,6 +33,7 @@ class SqliteStore:
     do) or Transient (another process kept the file locked for too long)."""
 
     KIND = "sqlite"
+    walk_page = records.WALK_PAGE
     TABLES = VERSION  #: version of the tables
 
     def __init__(self, path: Path, *, steady: Callable[[], float] = steady) -> None:
@@ -101,7 +102,7 @@ class SqliteStore:
         """Yield every job, newest first. Caches no ended job."""
         before = 1 << 62
         clause = "WHERE number < ? ORDER BY number DESC LIMIT ?"
-        while rows := self._rows(clause, before, records.WALK_PAGE):
+        while rows := self._rows(clause, before, self.walk_page):
             yield from self._reader.readable(rows, partial(self._job, cache_ended=False))
             before = int(_id_of(rows[-1]))
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tpujob.adapters.ssh.agent_calls import AgentCalls
 from tpujob.adapters.ssh.host_keys import HostKeys, Unpublished
@@ -34,7 +34,7 @@ from tpujob.domain.model import Cause, Slice
 from tpujob.domain.text import duration, rfc3339
 from tpujob.errors import Refused, TpujobError, Transient
 from tpujob.lib.tries import Deadline
-from tpujob.ports import Listening, PublishedHost
+from tpujob.ports import Guests, Listening, PublishedHost
 from tpujob.protocol import signing
 
 if TYPE_CHECKING:
@@ -43,19 +43,7 @@ if TYPE_CHECKING:
 USER = "tpujob"  #: login name on hosts
 #: seconds, after a slice is ready, in which its hosts may lack our key or not have published theirs
 LOGIN_PATIENCE = 300.0
-GUESTS_TIMEOUT = 15.0  #: seconds for one call of GuestReader
-
-
-class GuestReader(Protocol):
-    """Reads what the cloud reports on a slice's hosts, within `timeout`. Raises Transient."""
-
-    def look(self, slice: Slice, timeout: float) -> Sequence[PublishedHost]:
-        """Return what each host has published, in order."""
-        ...
-
-    def obstacle(self, slice: Slice, timeout: float) -> str:
-        """Return why the cloud makes a host refuse our key; empty: no reason is known."""
-        ...
+GUESTS_TIMEOUT = 15.0  #: seconds for one call of `ports.Guests`
 
 
 class SshHosts:
@@ -70,19 +58,20 @@ class SshHosts:
         reach: Reach = "external",
         project: str = "",
         tunnel: Sequence[str] = ("gcloud",),
-        guests: GuestReader | None = None,
+        guests: Mapping[str, Guests] | None = None,
         bounds: Bounds | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`keys`: a folder, or another store. `agent`: archive to upload in place of the real agent. `project`,
-        `tunnel`: project and program for connections through IAP. `guests`: None: no published keys are read."""
+        `tunnel`: project and program for connections through IAP. `guests`: by provider; without its own, no
+        published keys of a slice are read."""
         self._keys = FileKeys(keys) if isinstance(keys, Path) else keys
         self._port = port
         self._agent = AgentCalls(agent)
         self._reach: Reach = reach
         self._project = project
         self._tunnel = tuple(tunnel)
-        self._guests = guests
+        self._guests = guests or {}
         self._now = now
         if bounds is None:
             bounds = Bounds(MAX_TUNNELS, MAX_TUNNELS, MAX_TUNNELS) if reach == "iap" else Bounds()
@@ -273,7 +262,8 @@ class SshHosts:
         return SliceSession(self._pool, logins, host_keys, pin)
 
     def _read_guests(self, slice: Slice, timeout: float) -> Sequence[PublishedHost]:
-        return self._guests.look(slice, timeout) if self._guests is not None else ()
+        guests = self._guests.get(slice.provider)
+        return guests.look(slice, timeout) if guests else ()
 
     def _login(self, slice: Slice, host: int, guests: Sequence[PublishedHost], key: str) -> Login:
         addresses = [address(e, self._reach) for e in slice.endpoints if e.host == host]
@@ -304,7 +294,8 @@ class SshHosts:
         refused = dict.fromkeys(silent, _no_host_key_error(age))
         if no_login:
             seconds = deadline.left(GUESTS_TIMEOUT)
-            reason = self._guests.obstacle(slice, seconds) if self._guests is not None else ""
+            guests = self._guests.get(slice.provider)
+            reason = guests.obstacle(slice, seconds) if guests else ""
             refused |= dict.fromkeys(no_login, _no_login_error(age, reason))
         return {**outcomes, **refused}
 

@@ -15,9 +15,17 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional
 
 from tpujob.agent.base import parse_json
+from tpujob.agent.patterns import Match
 from tpujob.protocol import ReportDocument
 from tpujob.protocol.limits import MAX_CHECKPOINTS, MAX_METRICS
-from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES, Cell, SeriesDocument
+from tpujob.protocol.report import (
+    MAX_NAMES,
+    MAX_ROWS,
+    MAX_SERIES,
+    Cell,
+    FoundDocument,
+    SeriesDocument,
+)
 
 MAX_EVENT = 64 * 1024  #: bytes
 MAX_READ = 4 * 1024 * 1024  #: bytes
@@ -86,16 +94,55 @@ class ProgressReader:
         since = self.nonfinite_since
         self.facts["nonfinite"] = {"loss": loss, "since": step if since is None else since}
 
-    def read_output(self, steps: Dict[str, int], first_step: Optional[int]) -> None:
-        """Take the steps that patterns matched in the output, by the pattern's name."""
-        step = steps.get("progress")
-        if step is not None and step != self.facts.get("step"):
-            self._set_step(step, first_step)
-            self.series.step(step, time.time(), {})
-        if "checkpoint" in steps:
-            self._set_checkpoint(steps["checkpoint"])
-        if "resume" in steps:
-            self.facts["resumed_from"] = steps["resume"]
+    def read_output(self, matches: List[Match], first_step: Optional[int]) -> None:
+        """Take the matches of patterns in the output, in the order of their lines."""
+        for match in matches:
+            if match.name == "progress":
+                self._take_progress(match, first_step)
+            elif match.step is not None and match.name == "checkpoint":
+                self._set_checkpoint(match.step)
+            elif match.step is not None:
+                self.facts["resumed_from"] = match.step
+
+    def _take_progress(self, match: Match, first_step: Optional[int]) -> None:
+        facts, values = self.facts, match.values
+        if match.steps is not None:
+            facts["steps"] = match.steps
+        if match.step is not None and match.step != facts.get("step"):
+            self._set_step(match.step, first_step)
+            self.series.step(match.step, time.time(), {})
+        if "loss" in values:
+            facts["loss"] = number(values["loss"])
+            self._judge(values["loss"], facts.get("step"))
+        for name, value in values.items():
+            self.series.metric(name, value)
+            if name != "loss":
+                self._set_metric(name, value)
+
+    def read_found(self, found: Optional[FoundDocument]) -> bool:
+        """Take what was found in common forms. Return whether it is shown: the program reports no steps itself."""
+        if found is None or self.facts.get("step") is not None:
+            self.facts["found"] = None
+            return False
+        step, loss = found["step"], found["loss"]
+        before = self.facts.get("found")
+        if before is None or (before["step"], before["loss"]) != (
+            step,
+            _nonfinite_word(loss) or loss,
+        ):
+            if step is not None and (before is None or before["step"] != step):
+                self.series.step(step, time.time(), {})
+            if loss is not None:
+                self.series.metric("loss", loss)
+            shown = number(loss)
+            self.facts["found"] = {**found, "loss": _nonfinite_word(loss) or shown}
+        return True
+
+    @property
+    def found_names(self) -> List[str]:
+        """The names of the facts that were found."""
+        found = self.facts.get("found") or {}
+        return [name for name in ("step", "steps", "loss") if found.get(name) is not None]
 
     def _set_step(self, step: Any, first_step: Any) -> None:
         self.facts["step"] = step
@@ -138,12 +185,14 @@ class ProgressReader:
         elif kind == "phase":
             facts["program_phase"] = str(event.get("name"))[:MAX_NAME]
         elif kind == "metric":
-            name, metrics = str(event.get("name"))[:MAX_NAME], facts.get("metrics", {})
-            if name in metrics or len(metrics) < MAX_METRICS:
-                value = _parse_number(event.get("value"))
-                facts["metrics"] = {**metrics, name: _nonfinite_word(value) or number(value)}
-                self.series.metric(name, event.get("value"))
+            self._set_metric(str(event.get("name")), _parse_number(event.get("value")))
+            self.series.metric(str(event.get("name")), event.get("value"))
         self.signs += kind in ("phase", "step", "checkpoint")
+
+    def _set_metric(self, name: str, value: Any) -> None:
+        name, metrics = name[:MAX_NAME], self.facts.get("metrics", {})
+        if name in metrics or len(metrics) < MAX_METRICS:
+            self.facts["metrics"] = {**metrics, name: _nonfinite_word(value) or number(value)}
 
     def _judge(self, loss: Any, step: Any) -> None:
         """Count a reported loss that is not finite. A finite one ends the count; without a loss nothing is known."""

@@ -244,7 +244,7 @@ def _progress(job: JobView, now: float) -> list[tuple[str, str]]:
 def _without_steps(job: JobView, limit: str) -> str:
     """Say what counts as progress for a program that has reported no step, as many never do."""
     watch: dict[str, object] = job["spec"].get("watch") or {}
-    if job["phase"] or watch.get("progress"):
+    if job["phase"] or watch.get("progress") or watch.get("trainer") not in (None, "off"):
         return "no step reported yet" + (f"; {limit} without progress is a hang" if limit else "")
     hang = f"; {limit} without either is a hang" if limit else ""
     return f"no step reported yet: output and CPU time count until then{hang}"

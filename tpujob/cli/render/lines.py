@@ -112,6 +112,8 @@ def progress_line(job: JobView, *, bar: int = 20) -> str:
         parts.append(f"loss {loss}")
     if job["checkpoint"] is not None:
         parts.append(f"checkpoint {job['checkpoint']}")
+    if job.get("found"):
+        parts.append("(found in the output)")
     return "  ".join(parts)
 
 

@@ -111,6 +111,7 @@ def best_progress(reports: Sequence[HostReport], bad_step: int | None = None) ->
         resumed_from=min(began, default=first.resumed_from),
         first_step=min((p.first_step for p in stepping if p.first_step is not None), default=None),
         metrics=first.metrics,
+        found=first.found if behind.step is None else None,
     )
 
 

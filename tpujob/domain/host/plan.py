@@ -12,7 +12,8 @@ from tpujob.domain.host import data
 from tpujob.domain.host.environment import environment_order, mount_order
 from tpujob.domain.model import Attempt, Endpoint, Job, Json, Slice
 from tpujob.domain.spec import JobSpec
-from tpujob.protocol import Plan, PreflightOrder, paths
+from tpujob.domain.spec.watch import OFF, TRAINERS, Trainer, names_step
+from tpujob.protocol import Plan, PreflightOrder, WatchPatterns, paths
 
 #: port on which the program of host 0 waits for the other hosts
 COORDINATOR_PORT = 8476
@@ -69,12 +70,7 @@ def _plan(
         "grace": spec.stop_grace,
         "report_every": report_every,
         "log_bytes": LOG_BYTES,
-        "watch": {
-            "nonfinite": spec.watch.nonfinite,
-            "progress": spec.watch.progress,
-            "checkpoint": spec.watch.checkpoint,
-            "resume": spec.watch.resume,
-        },
+        "watch": watch_patterns(spec),
         "stall": stall.rule(spec.recovery.stall),
         "nonfinite_steps": spec.recovery.nonfinite_steps,
         "avoid": dict(avoid or {}),
@@ -89,6 +85,22 @@ def _plan(
         "type": slice.type,
         "shared": f"{paths.owner_folder(slice.bucket or job.bucket, job.folder)}/cache",
         "epoch": slice.epoch,
+    }
+
+
+def watch_patterns(spec: JobSpec) -> WatchPatterns:
+    """Return the patterns of the job file, else those of its trainer. Common forms are searched for where no pattern
+    names a step, and a bundled program needs none."""
+    own, trainer = spec.watch, TRAINERS.get(spec.watch.trainer or OFF, Trainer(()))
+    progress = [*(own.progress or trainer.progress)]
+    steps_are_named = any(map(names_step, progress))
+    off = own.trainer == OFF or spec.run.workload is not None
+    return {
+        "nonfinite": own.nonfinite or trainer.nonfinite,
+        "progress": progress,
+        "checkpoint": own.checkpoint or trainer.checkpoint,
+        "resume": own.resume or trainer.resume,
+        "find": not off and not steps_are_named,
     }
 
 

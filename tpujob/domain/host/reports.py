@@ -8,7 +8,15 @@ from functools import lru_cache
 from typing import Protocol, cast, get_args
 
 from tpujob.contract import Blame
-from tpujob.domain.model import Cause, Job, NonfiniteLoss, Progress, Unreached, Verdict
+from tpujob.domain.model import (
+    Cause,
+    FoundProgress,
+    Job,
+    NonfiniteLoss,
+    Progress,
+    Unreached,
+    Verdict,
+)
 from tpujob.domain.observations import HostOutputs, HostReport, Maintenance, OutputLine
 from tpujob.domain.text import clean, one_line, seconds
 from tpujob.protocol import (
@@ -224,7 +232,20 @@ def _progress(document: ReportDocument) -> Progress:
         resumed_from=_whole(document.get("resumed_from")),
         first_step=_whole(document.get("first_step")),
         metrics=dict(valid[: limits.MAX_METRICS]),
+        found=_found(document.get("found")),
     )
+
+
+def _found(value: object) -> FoundProgress | None:
+    document = _mapping(value)
+    loss = document.get("loss")
+    found = FoundProgress(
+        step=_whole(document.get("step")),
+        steps=_whole(document.get("steps")),
+        loss=number(loss),
+        nonfinite=loss if isinstance(loss, str) and loss in NONFINITE_LOSSES else "",
+    )
+    return None if found == FoundProgress() else found
 
 
 def _nonfinite(value: object) -> NonfiniteLoss | None:

@@ -18,6 +18,7 @@ from tpujob.domain.spec.data import Datasets
 from tpujob.domain.spec.env import FROM_FILE, Env, Mounts
 from tpujob.domain.spec.errors import Problem, bad_spec, validate
 from tpujob.domain.spec.fields import Checked, SpecPart
+from tpujob.domain.spec.watch import Watch, WatchSpec
 from tpujob.domain.spec.yaml import EACH, KeyPath, describe
 
 # Budget --------------------------------------------------------------------------------------------------------------
@@ -259,31 +260,6 @@ class Recovery(kinds.SpecPart):
     wait: kinds.Wait = Field(None, description="Maximum wait for capacity. Default: no limit.")
 
 
-class WatchSpec(kinds.SpecPart):
-    """Patterns for the output of a program that writes no events."""
-
-    nonfinite: kinds.Pattern = Field(
-        None,
-        description="Regular expression of a line with NaN or Inf, such as "
-        "'(?i)step\\S?[=:\\s]+(?P<step>\\d+).*loss\\S?[=:\\s]+-?(nan|inf(inity)?)\\b'; the group step is optional.",
-    )
-    progress: kinds.Pattern = Field(
-        None,
-        description="Regular expression of a line with progress, such as "
-        "'step (?P<step>\\d+)'; other lines do not count.",
-    )
-    checkpoint: kinds.StepPattern = Field(
-        None,
-        description="Regular expression of a line that reports a checkpoint, such as "
-        "'saved step (?P<step>\\d+)'.",
-    )
-    resume: kinds.StepPattern = Field(
-        None,
-        description="Regular expression of a line that reports where the program resumes, "
-        "such as 'resumed from step (?P<step>\\d+)'.",
-    )
-
-
 class JobSpec(kinds.SpecPart):
     """A training job on Cloud TPUs."""
 
@@ -316,7 +292,10 @@ class JobSpec(kinds.SpecPart):
         None, description="Shell command that runs on each host before the program."
     )
     recovery: Recovery = Recovery()  # pyright: ignore[reportCallIssue]
-    watch: WatchSpec = WatchSpec()  # pyright: ignore[reportCallIssue]
+    watch: Watch = Field(
+        WatchSpec(),  # pyright: ignore[reportCallIssue]
+        description="A known trainer, such as hf, or patterns for the output of a program that writes no events.",
+    )
     preflight: bool = Field(True, description="Check hosts and devices before the program starts.")
     hold: kinds.Hold = Field(
         900,

@@ -7,6 +7,7 @@ from tpujob.emulator.tpu import nodes, rules
 from tpujob.emulator.tpu.errors import no_capacity
 from tpujob.emulator.tpu.records import (
     ApiError,
+    NewerFields,
     Node,
     NodeChange,
     NodeSpec,
@@ -34,6 +35,7 @@ def create(
     body: bytes = b"",
     request_id: str = "",
     valid_for: float | None = None,
+    newer: NewerFields | None = None,
 ) -> Operation:
     """Create a queued resource. The operation is done when the request is in the queue, long before there is a slice.
     `valid_for`: how many seconds the request may wait for a slice."""
@@ -44,6 +46,7 @@ def create(
     if not specs:
         raise invalid("A queued resource must have at least one node spec.")
     queued = Queued(project, zone, id, tuple(specs), specs[0][1].pricing, world.clock(), body)
+    queued.newer = newer or queued.newer
     if queued.name in world.queued:
         raise rules.already_exists(queued.name)
     for node_id, spec in specs:
@@ -153,7 +156,8 @@ def _node_changed(world: World, queued: Queued, change: NodeChange, error: ApiEr
             ready = all(node.state is NodeState.READY for node in _nodes(world, queued))
             if queued.state is _Q.PROVISIONING and ready:
                 queued.state = _Q.ACTIVE
-                if limit := world.faults.max_run_s:
+                if limit := queued.newer.max_run_s or world.faults.max_run_s:
+                    queued.ends_at = world.clock() + limit
                     world.after(limit, lambda: _end_run(world, queued))
         case NodeChange.FAILED:
             if queued.state is _Q.PROVISIONING and error is not None:

@@ -115,6 +115,15 @@ class Node:
         return f"projects/{self.project}/locations/{self.zone}/nodes/{self.id}"
 
 
+@dataclass(frozen=True, slots=True)
+class NewerFields:
+    """Requested fields of a queued resource that the client library's messages lack."""
+
+    fields: Mapping[str, Any] = field(default_factory=dict[str, Any])  #: as sent, in JSON
+    model: str = ""  #: its `provisioningModel`
+    max_run_s: float | None = None
+
+
 @dataclass(slots=True)
 class Queued:
     project: str
@@ -124,6 +133,8 @@ class Queued:
     pricing: str
     created_at: float
     body: bytes  #: the queued resource as the caller sent it
+    newer: NewerFields = field(default_factory=NewerFields)
+    ends_at: float | None = None  #: when its maximum run duration ends
     state: QueuedState = QueuedState.CREATING
     initiator: Literal["", "USER", "SERVICE"] = ""
     error: ApiError | None = None

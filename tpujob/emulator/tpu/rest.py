@@ -7,7 +7,7 @@ import asyncio
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,6 +16,7 @@ from google.protobuf import json_format
 from starlette.responses import Response
 
 from tpujob.emulator.http_server import Handler, Request, json_response
+from tpujob.emulator.tpu import newer
 from tpujob.emulator.tpu.convert import Message
 from tpujob.emulator.tpu.records import ApiError, invalid
 from tpujob.emulator.tpu.server import carry_out, message_class, next_fault, services
@@ -42,6 +43,10 @@ _HTTP_STATUS = {
 }
 
 
+#: an optional beginning of paths, for clients of many APIs on one server
+HOST_PREFIX = "/tpu.googleapis.com"
+
+
 def handler(world: World) -> Handler:
     """Return the function that answers one request. Errors have Google's JSON for errors."""
     calls = {
@@ -56,7 +61,7 @@ def handler(world: World) -> Handler:
             if not request.is_from_this_machine:
                 raise ApiError("PERMISSION_DENIED", "Only programs of this machine are served.")
             for rule in rules:
-                path_fields = rule.match(request.method, request.path)
+                path_fields = rule.match(request.method, request.path.removeprefix(HOST_PREFIX))
                 if path_fields is not None:
                     return await call_rule(rule, path_fields, request)
             raise ApiError("NOT_FOUND", "Method not found.")
@@ -68,6 +73,8 @@ def handler(world: World) -> Handler:
             raise ApiError("UNIMPLEMENTED", f"{rule.call} is not emulated.")
         method, request_class = calls[rule.version, rule.call]
         body = await _body(request) if rule.body else {}
+        if (rule.version, rule.call) == ("v2alpha1", "CreateQueuedResource"):
+            method = partial(method, newer=newer.take(body))
         parsed = read_request(
             rule, path_fields, request.query_params, body, message_class(request_class)
         )
@@ -75,7 +82,11 @@ def handler(world: World) -> Handler:
         if fault.delay_s:
             await asyncio.sleep(fault.delay_s)
         message = carry_out(world, method, parsed, fault)
-        return json_response(message_json(message, request.query_params))
+        answered = message_json(message, request.query_params)
+        if rule.version == "v2alpha1":
+            with world.lock:
+                newer.show(world, answered)
+        return json_response(answered)
 
     return answer
 
@@ -122,7 +133,7 @@ _SYSTEM = frozenset(
     {"$alt", "alt", "$.xgafv", "access_token", "callback", "fields", "key", "oauth_token"}
     | {"prettyPrint", "quotaUser", "trace", "uploadType", "upload_protocol"}
 )
-#: Fields of gcloud that the client library does not know yet, with the values that change nothing.
+#: Fields of gcloud in calls that `newer.py` does not know, with the values that change nothing.
 _NEWER = {"provisioningModel": ("PROVISIONING_MODEL_UNSPECIFIED", "STANDARD", "SPOT")}
 _INVALID = "Invalid JSON payload received."
 

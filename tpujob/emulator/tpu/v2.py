@@ -21,7 +21,7 @@ from tpujob.emulator.tpu.convert import (
     queued_tier,
     zone_of,
 )
-from tpujob.emulator.tpu.records import Node, NodeSpec, Queued, invalid
+from tpujob.emulator.tpu.records import NewerFields, Node, NodeSpec, Queued, invalid
 from tpujob.emulator.tpu.world import World, not_found
 
 Handler = Callable[[Message], Message]
@@ -127,7 +127,7 @@ class TpuV2:
         self._zone_of(request.name)
         return self._shown_queued(self._world.get_queued(request.name))
 
-    def create_queued(self, request: Message) -> Message:
+    def create_queued(self, request: Message, newer: NewerFields | None = None) -> Message:
         project, zone = zone_of(request.parent)
         resource = request.queued_resource
         rules.check_reservation(self._world, zone, resource.reservation_name)
@@ -145,6 +145,7 @@ class TpuV2:
             body=resource.SerializeToString(),
             request_id=request.request_id,
             valid_for=valid_for,
+            newer=newer,
         )
         conflict = rules.already_exists(started.target)
         if "late-conflict-operation" in self._world.faults.api_bugs:

@@ -14,6 +14,7 @@ from google.protobuf import json_format
 
 from tpujob.emulator.tpu import interruptions
 from tpujob.emulator.tpu.convert import Message, convert_version, operation_message
+from tpujob.emulator.tpu.records import NewerFields
 from tpujob.emulator.tpu.v2 import Handler, TpuV2
 from tpujob.emulator.tpu.world import World
 
@@ -53,16 +54,19 @@ class TpuV2Alpha1:
         translated = convert_version(request, v2.CreateNodeRequest.pb())
         return self._v2.create_node(translated, request_id=request.request_id)
 
-    def create_queued(self, request: Message) -> Message:
-        """Translate the tier: `best_effort` is v2's spot; `guaranteed.reserved` without a name is reservation `-`."""
+    def create_queued(self, request: Message, newer: NewerFields | None = None) -> Message:
+        """Translate the tier: `best_effort` is v2's spot; `guaranteed.reserved` without a name is reservation `-`.
+        `newer`: only over REST."""
+        newer = newer or NewerFields()
         requested = request.queued_resource
         translated = convert_version(request, v2.CreateQueuedResourceRequest.pb())
         queued = translated.queued_resource
-        if requested.WhichOneof("tier") == "best_effort":
+        if requested.WhichOneof("tier") == "best_effort" or newer.model == "SPOT":
             queued.spot.SetInParent()
-        if requested.guaranteed.reserved and not queued.reservation_name:
+        reserved = requested.guaranteed.reserved or newer.model == "RESERVATION_BOUND"
+        if reserved and not queued.reservation_name:
             queued.reservation_name = f"{request.parent}/reservations/-"
-        return self._v2.create_queued(translated)
+        return self._v2.create_queued(translated, newer)
 
     def maintain(self, request: Message) -> Message:
         node = self._world.get_node(request.name)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tpujob.api import AllowanceView, OfferView, OpenCircuit, QuotasView, QuotaView
-from tpujob.doctor.quota import QuotaKind, QuotaOverview, kind_of, per_chip
+from tpujob.doctor.quota import QuotaOverview, kind_of, per_chip
 from tpujob.doctor.quota import chips as allowed
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.hardware import accelerators
@@ -19,7 +19,7 @@ from tpujob.domain.model import Cause, Job, Slice
 from tpujob.domain.observations import Circuit, Reason
 from tpujob.domain.text import rfc3339
 from tpujob.errors import TpujobError
-from tpujob.ports import Clock
+from tpujob.ports import Clock, QuotaKind
 
 DAY = 86_400.0
 

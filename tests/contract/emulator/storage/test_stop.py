@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from starlette.responses import Response
 
+from tests.support.waiting import LONG
 from tpujob.emulator.http_server import HttpServer, Request
 from tpujob.emulator.storage import StorageServer
 
@@ -45,7 +46,7 @@ def test_a_client_that_leaves_before_its_answer_leaves_no_task_behind() -> None:
         while server._state.connections:
             await asyncio.sleep(0)
         gone.set()
-        await asyncio.wait_for(serving, 30)
+        await asyncio.wait_for(serving, LONG)
         await server.close()
 
     asyncio.run(leave())

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 from tpujob.cli.commands.data.sync import storage_settings
 from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import say, say_json
-from tpujob.data.objects import Upkeep
 from tpujob.data.sync.checksum_cache import PartsFolder
 from tpujob.domain.text import amount_of_bytes, clean, many
 from tpujob.errors import BadRequest, TpujobError
+from tpujob.ports import BucketFacts
 
 
 def gc(
@@ -42,12 +42,12 @@ def gc(
                 checksum_cache.remove_incomplete(cache, folders)
             except OSError as error:
                 raise TpujobError(f"cannot remove {error.filename}: {error.strerror}") from error
-        upkeeps = {name: objects.upkeep(name) for name in names}
-        for name, upkeep in upkeeps.items():
-            if rule and not (upkeep and upkeep.parts_days is not None):
+        facts = {name: objects.settings(name) for name in names}
+        for name, bucket in facts.items():
+            if rule and not (bucket and bucket.parts_days is not None):
                 objects.end_stale_parts(name, rule)
-                upkeeps[name] = objects.upkeep(name)
-        shown = record(folders, upkeeps, removed=delete)
+                facts[name] = objects.settings(name)
+        shown = record(folders, facts, removed=delete)
     say_json(shown) if as_json else say(page(shown))
 
 
@@ -68,9 +68,9 @@ _DAY = 86400
 
 
 def record(
-    folders: Sequence[PartsFolder], upkeeps: Mapping[str, Upkeep | None], *, removed: bool
+    folders: Sequence[PartsFolder], buckets: Mapping[str, BucketFacts | None], *, removed: bool
 ) -> dict[str, Any]:
-    """Return the JSON form. `upkeeps`: the settings of each named bucket; None: unknown."""
+    """Return the JSON form. `buckets`: the settings of each named bucket; None: unknown."""
     return {
         "removed": removed,
         "folders": [
@@ -79,11 +79,11 @@ def record(
         "buckets": [
             {
                 "bucket": name,
-                "soft_delete_s": upkeep.soft_delete_s if upkeep else None,
-                "parts_days": upkeep.parts_days if upkeep else None,
-                "known": upkeep is not None,
+                "soft_delete_s": bucket.soft_delete_s if bucket else None,
+                "parts_days": bucket.parts_days if bucket else None,
+                "known": bucket is not None,
             }
-            for name, upkeep in upkeeps.items()
+            for name, bucket in buckets.items()
         ],
     }
 
