@@ -29,8 +29,9 @@ from tpujob.adapters.google import identity
 from tpujob.adapters.google.rest import GoogleRest
 from tpujob.adapters.ssh import FileKeys, SshHosts
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.hardware.prices import LIST
-from tpujob.domain.model import CLOUD_TPU, Endpoint, Slice
+from tpujob.domain.model import Endpoint, Slice
 from tpujob.domain.observations import Absent
 from tpujob.emulator.driver import FarmClient
 from tpujob.emulator.storage import StorageServer

@@ -24,9 +24,13 @@ def rows() -> list[dict[str, str]]:
 
 def facts_of(type: str) -> dict[str, object]:
     found = accelerators.find(type)
-    facts = {key: value for key, value in asdict(found).items() if key not in {"known", "chip"}}
+    facts = {
+        key: value for key, value in asdict(found).items() if key not in {"known", "chip", "row"}
+    }
     return {
         **facts,
+        "api_enum": found.row.api_enum,
+        "runtime_version": found.row.runtime_version,
         "hbm_gib_per_chip": found.chip.hbm_gib,
         "peak_bf16_tflops_per_chip": found.chip.tflops,
         "hbm_gbps_per_chip": found.chip.hbm_gbps,
