@@ -9,9 +9,10 @@ from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.capacity.usage import charge
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.hardware.pricing import find_pricing
-from tpujob.domain.model import CLOUD_TPU, Cause, DesiredState, Edge, Job, Slice, State
+from tpujob.domain.model import Cause, DesiredState, Edge, Job, Slice, State
 from tpujob.domain.spec.queue import BANDS
 
 #: states in which a job holds a slice, or requests one
@@ -165,7 +166,7 @@ def wanted(target: Offer | Slice) -> Wanted:
 def _wanted(
     type: str, zone: str, pricing: str, tpu_slices: int, runtime_version: str, provider: str
 ) -> Wanted:
-    chips = accelerators.find(type).chips * tpu_slices
-    pools = circuits.names(Offer(type, zone, pricing, runtime_version, None))
-    pool = f"{zone}/{accelerators.find(type).generation}/{find_pricing(pricing).quota}"
-    return Wanted(type, pools[0], pool, pools, chips, runtime_version, provider)
+    facts = accelerators.find(type, provider)
+    pools = circuits.names(Offer(type, zone, pricing, provider, runtime_version, None))
+    pool = f"{zone}/{facts.generation}/{find_pricing(pricing).quota}"
+    return Wanted(type, pools[0], pool, pools, facts.chips * tpu_slices, runtime_version, provider)
