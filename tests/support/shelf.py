@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from tpujob.errors import NotFound
 from tpujob.ports import Blob
-from tpujob.protocol import paths, segment
-from tpujob.protocol.segment import SegmentFacts
+from tpujob.protocol import paths
+from tpujob.protocol.segment import SegmentFacts, to_metadata
 from tpujob.service.logs import Logs
 
 WORKDIR = "gs://shed/jobs/000042"
@@ -45,9 +45,14 @@ class Shelf:
     def write(
         self, host: int, *lines: tuple[float, str], segment: int = 1, attempt: int = 2
     ) -> None:
-        """Append to a segment without facts about its lines."""
+        """Append to a segment; the host's lines are numbered in the order of these calls."""
         text = "".join(f"{at:.3f} {line}\n" for at, line in lines)
-        self.append(host, text.encode(), segment=segment, attempt=attempt)
+        path = self.append(host, text.encode(), segment=segment, attempt=attempt)
+        folder = paths.log_prefix(WORKDIR, attempt, host)
+        wrote = sum(data.count(b"\n") for p, data in self.objects.items() if p.startswith(folder))
+        held = self.objects[path].count(b"\n")
+        begin = float(self.objects[path].split(b" ", 1)[0])
+        self.facts[path] = to_metadata(SegmentFacts(wrote - held + 1, held, begin))
 
     def append(self, host: int, data: bytes, *, segment: int = 1, attempt: int = 2) -> str:
         path = paths.log_path(WORKDIR, attempt, host, segment)
@@ -62,7 +67,7 @@ class Shelf:
         """Store a segment as agents write it, whose first line has that number; return the time of the next line."""
         text = b"".join(b"%.3f %b\n" % (at + i * every, line) for i, line in enumerate(lines))
         path = self.append(host, text, segment=number, attempt=attempt)
-        self.facts[path] = segment.to_metadata(SegmentFacts(first, len(lines), at))
+        self.facts[path] = to_metadata(SegmentFacts(first, len(lines), at))
         return at + len(lines) * every
 
 

@@ -4,21 +4,20 @@ Each range is of exactly the file whose size and identity were read first.
 """
 
 import re
-import threading
+import ssl
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from urllib.parse import urljoin, urlsplit
 
-import urllib3
-
 from tpujob.adapters.calling import repeated
-from tpujob.adapters.connections import pool_manager, proxy_for
+from tpujob.adapters.session_http import SessionHttp
 from tpujob.data.checksums import hash_of_web, identity_of, validator_of
 from tpujob.data.locations import WebFile, checked_url, without_query
 from tpujob.data.objects import MustRestart, NotCopied, ObjectContent, ObjectFacts
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
+from tpujob.lib.http import Http, HttpRequest, HttpResponse
 from tpujob.lib.tries import Backoff, Deadline
 from tpujob.protocol.left_out import LeftOut
 
@@ -92,7 +91,7 @@ class WebFiles:
         return ObjectFacts(file.key, file.size, None, 0, identity, file.md5)
 
     def _facts_from_server(self, file: WebFile) -> ObjectFacts:
-        def once(_left: float, _failures: int) -> urllib3.BaseHTTPResponse:
+        def once(_left: float, _failures: int) -> HttpResponse:
             try:
                 answer = self._web.ask("HEAD", file.url)
             except Refused:  # some servers have no HEAD, and a signed URL is for one method only
@@ -112,11 +111,11 @@ class WebFiles:
         return ObjectFacts(file.key, size, None, 0, _identity(answer, size), checksum)
 
 
-def _headers(answer: urllib3.BaseHTTPResponse) -> dict[str, str]:
+def _headers(answer: HttpResponse) -> dict[str, str]:
     return {name.lower(): value for name, value in answer.headers.items()}
 
 
-def _size(answer: urllib3.BaseHTTPResponse) -> int | None:
+def _size(answer: HttpResponse) -> int | None:
     """Return the size of the whole file; None when the answer does not state it."""
     if answer.status == 206:
         match = re.fullmatch(r"bytes \d+-\d+/(\d+)", answer.headers.get("content-range", ""))
@@ -125,14 +124,12 @@ def _size(answer: urllib3.BaseHTTPResponse) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _identity(answer: urllib3.BaseHTTPResponse, size: int) -> str:
+def _identity(answer: HttpResponse, size: int) -> str:
     etag = answer.headers.get("etag", "")
     return identity_of(etag, answer.headers.get("last-modified", ""), size)
 
 
-def _bytes_before(
-    start: int, answer: urllib3.BaseHTTPResponse, facts: ObjectFacts, *, pinned: bool
-) -> int:
+def _bytes_before(start: int, answer: HttpResponse, facts: ObjectFacts, *, pinned: bool) -> int:
     """Return how many bytes at the beginning of the body precede `start` in the file. Raises NotFound when the file has
     another size or, if `pinned`, another identity than `facts`; MustRestart when the body begins elsewhere."""
     if _size(answer) != facts.size or (pinned and _identity(answer, facts.size) != facts.identity):
@@ -145,47 +142,39 @@ def _bytes_before(
     return 0
 
 
-def _body(answer: urllib3.BaseHTTPResponse, name: str, skip: int) -> Iterator[bytes]:
+def _body(answer: HttpResponse, name: str, skip: int) -> Iterator[bytes]:
     """Yield the body without its first `skip` bytes. Raises Transient when the connection breaks."""
     try:
-        for data in answer.stream(_CHUNK, decode_content=False):
+        while data := answer.read(_CHUNK):
             if len(data) > skip:
                 yield data[skip:]
             skip = max(0, skip - len(data))
-    except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise Transient(f"{name} ended early: {type(error).__name__}") from error
+    except OSError as error:
+        raise Transient(f"{name} ended early: {error}") from error
 
 
 # Requests ------------------------------------------------------------------------------------------------------------
 
 
 _REDIRECTS = 5
-_TIMEOUT = urllib3.Timeout(connect=20, read=60)
-_CONNECTIONS = 32
 #: no compression on the way: ranges and sizes would count compressed bytes
 _HEADERS = {"Accept-Encoding": "identity", "User-Agent": "tpujob"}
 
 
 class Web:
-    """Sends requests through the proxy of the environment, and follows redirects. Thread-safe."""
+    """Sends requests, and follows redirects. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._managers: dict[str, urllib3.PoolManager] = {}
+        self._http: Http = SessionHttp()
 
     def close(self) -> None:
-        with self._lock:
-            for manager in self._managers.values():
-                manager.clear()
-            self._managers.clear()
+        self._http.close()
 
-    def ask(
-        self, method: str, url: str, headers: Mapping[str, str] | None = None
-    ) -> urllib3.BaseHTTPResponse:
+    def ask(self, method: str, url: str, headers: Mapping[str, str] | None = None) -> HttpResponse:
         """Return an answer with status 200 or 206, its body not read yet. Raises NotFound, Refused, Transient."""
         shown = without_query(url)
         for _ in range(_REDIRECTS + 1):
-            answer = self._request(method, url, headers or {}, shown)
+            answer = self._send(HttpRequest(method, url, {**_HEADERS, **(headers or {})}), shown)
             if answer.status not in (301, 302, 303, 307, 308):
                 return _check_status(answer, shown)
             target = urljoin(url, answer.headers.get("location", ""))
@@ -194,35 +183,16 @@ class Web:
             url = target
         raise Refused(f"{shown} redirects more than {_REDIRECTS} times", cause=Cause.BAD_SPEC)
 
-    def _request(
-        self, method: str, url: str, headers: Mapping[str, str], shown: str
-    ) -> urllib3.BaseHTTPResponse:
+    def _send(self, request: HttpRequest, shown: str) -> HttpResponse:
         try:
-            return self._manager(url).request(
-                method,
-                url,
-                headers={**_HEADERS, **headers},
-                preload_content=False,
-                decode_content=False,
-                redirect=False,
-                retries=False,
-                timeout=_TIMEOUT,
-            )
-        except urllib3.exceptions.SSLError as error:
+            return self._http.send(request)
+        except ssl.SSLError as error:
             raise Refused(
                 f"{shown} has no certificate that this machine trusts: {error}",
                 cause=Cause.PERMISSION,
             ) from error
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise Transient(f"{shown} does not answer: {type(error).__name__}") from error
-
-    def _manager(self, url: str) -> urllib3.PoolManager:
-        place = urlsplit(url)
-        proxy = proxy_for(place.scheme, place.hostname or "")
-        with self._lock:
-            if proxy not in self._managers:
-                self._managers[proxy] = pool_manager(proxy, _CONNECTIONS)
-            return self._managers[proxy]
+        except OSError as error:
+            raise Transient(f"{shown} does not answer: {error}") from error
 
 
 def _check_redirect(url: str, target: str, shown: str) -> None:
@@ -236,7 +206,7 @@ def _check_redirect(url: str, target: str, shown: str) -> None:
         raise Refused(text, cause=Cause.BAD_SPEC) from error
 
 
-def _check_status(answer: urllib3.BaseHTTPResponse, shown: str) -> urllib3.BaseHTTPResponse:
+def _check_status(answer: HttpResponse, shown: str) -> HttpResponse:
     """Return the answer. Raises NotFound, Refused or Transient by its HTTP status."""
     status = answer.status
     if status in (200, 206):

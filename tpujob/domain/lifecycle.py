@@ -256,7 +256,9 @@ def _folded(job: Job, event: Event) -> Job:
         case QueueMoved(rank):
             return replace(job, rank=rank)
         case HandedOver(owner, user):
-            return replace(job, owner=owner, user=user)
+            # the owner's own hold is then the new owner's, who could not release a hold of someone else
+            held_by = user if job.held_by == job.user else job.held_by
+            return replace(job, owner=owner, user=user, held_by=held_by)
         case None:
             return _without_payload(job, event)
 

@@ -3,15 +3,15 @@ by which other programs find it. Standard library only, for the command line's s
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tpujob.errors import BackendGone, BadRequest, IllegalInState, NotFound, TpujobError
+from tpujob.lib.http import HttpRequest, fetch
+from tpujob.lib.plain_http import PlainHttp, UnixConnection
 
 _TIMEOUT_S = 10.0
 _START_IT = "Start it with `tpujob up`."
@@ -47,7 +47,7 @@ class EmulatorClient:
         try:
             status, raw = call_control(self._socket, verb, path, body, timeout=_TIMEOUT_S)
             answer: dict[str, Any] = json.loads(raw)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise BackendGone("the emulator does not answer", hint=_START_IT) from error
         if status != 200:
             raise _ERRORS.get(status, TpujobError)(str(answer.get("error", "")))
@@ -76,26 +76,16 @@ def read_ready_file(path: Path) -> Path:
 def call_control(
     socket_path: Path, method: str, path: str, body: Any = None, *, timeout: float
 ) -> tuple[int, bytes]:
-    """Return the status and the body of the response. Raise OSError, http.client.HTTPException."""
-    connection = _SocketConnection(socket_path, timeout)
-    text = None if body is None else json.dumps(body)
+    """Return the status and the body of the response. Raise OSError."""
+    text = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    request = HttpRequest(method, f"http://localhost{path}", headers, text, timeout)
+    http = PlainHttp(lambda: UnixConnection(str(socket_path)))
     try:
-        connection.request(method, path, text, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        return response.status, response.read()
+        status, _, answer = fetch(http, request)
+        return status, answer
     finally:
-        connection.close()
-
-
-class _SocketConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
+        http.close()
 
 
 # Environment variables with which programs find the emulator in place of Google, on its hosts and in a shell ----------

@@ -4,7 +4,6 @@ and checks that the hosts of READY nodes still exist. The farm is another proces
 One thread advances the world and one watches the farm; a few more wait for the farm's answers.
 """
 
-import http.client
 import json
 import logging
 import threading
@@ -104,7 +103,7 @@ class FarmClient:
             status, raw = call_control(control, method, path, body, timeout=timeout)
         except (ConnectionRefusedError, FileNotFoundError) as error:
             raise FarmGone("the host farm does not run") from error
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             raise FarmError(f"the host farm does not answer: {error}") from error
         if status != 200:
             raise FarmError(f"the host farm answered {status}: {raw[:200]!r}")

@@ -121,6 +121,13 @@ class Queue:
         self._announce(news, but=job.id)
         return alternatives
 
+    def pass_over(self, job_id: str, slice: str) -> None:
+        """Plan that slice for other jobs than this one, which could not use it, until its record changes."""
+        with self._lock:
+            if entry := self._entries.get(job_id):
+                self._entries[job_id] = replace(entry, had={*entry.had, slice})
+                self._dirty = True
+
     def plan(self) -> QueuePlan:
         """Return the newest plan; jobs that may start now are woken. Raises an error of the store when nothing was read
         yet."""

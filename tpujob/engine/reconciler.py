@@ -191,6 +191,9 @@ class Reconciler:
             if happened:
                 self._accuse(apply(job, happened), seen)
             current = self._commit(job, happened, lease) if happened else self._unchanged(job)
+            if isinstance(action, HandOn) and self._received(current, action.to)[1] is None:
+                self.queue.pass_over(action.to, action.name)
+                return False
             result = self.actor.act(current, action, lease) if action else Done()
             if isinstance(action, HandOn):
                 return self._hand_on(current, action, result, lease)
@@ -215,7 +218,7 @@ class Reconciler:
 
     def _hand_on(self, job: Job, action: HandOn, result: Result, lease: Lease) -> bool:
         """Write into both records that the other job has the slice now, if its hosts are free and it can use it. Else
-        the slice is deleted, when it cannot be handed on soon."""
+        another job gets it, or the slice is deleted, when it cannot be handed on soon."""
         self.counters.actions.labels("HandOn", _RESULTS[type(result)]).inc()
         live = self.live[job.id]
         if not isinstance(result, Done):
@@ -226,13 +229,10 @@ class Reconciler:
         if heirs is None:
             return False
         try:
-            heir = self.store.get(action.to)
-            seen, now = self.observer.look(heir), self.clock.now()
-            got = receive(heir, job.slice, job.id, seen, now) if job.slice else None
-            live.can_hand_over = got is not None
-            if got is None:
+            heir, got = self._received(job, action.to)
+            if got is None:  # it has changed meanwhile
                 return False
-            gave = handed_on(job, heir.id, now)
+            gave = handed_on(job, heir.id, got.at)
             receives = self._prepare(heir, got, heirs)  # first: it may be refused
             gives = self._prepare(job, gave, lease)
             began = time.monotonic()
@@ -243,6 +243,11 @@ class Reconciler:
         self._written(heir, receiver, got, began)
         self.queue.news(heir.id)
         return True
+
+    def _received(self, giver: Job, job_id: str) -> tuple[Job, Event | None]:
+        """Return that job, and the event by which it gets the giver's slice; None: it cannot use it now."""
+        heir = self.store.get(job_id)
+        return heir, receive(heir, giver, self.observer.look(heir), self.clock.now())
 
     def _lease(self, job_id: str, ttl: float) -> Lease | None:
         """Take a job's lease; None: another backend has it, or the job is gone. It counts from before the request: for

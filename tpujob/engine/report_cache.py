@@ -96,10 +96,10 @@ class ReportCache:
     def refresh(self) -> None:
         """List again what ticks have asked for lately, so that `news` tells of an end before the next tick. What cannot
         be read here is left to the ticks, which say so."""
-        for root, asked_at in self._asked.copy().items():
-            listed, now = self._lists.get(root), self._clock.now()
+        for root in self._used():
             lasts = max(polling_cost.UNASKED, self._lasts())
-            if listed and now - asked_at < ASKED and listed.age(now) >= lasts and self._begin(root):
+            listed = self._lists.get(root)
+            if listed and listed.age(self._clock.now()) >= lasts and self._begin(root):
                 with contextlib.suppress(TpujobError):
                     self._renew(root, TIMEOUT)
 
@@ -119,12 +119,17 @@ class ReportCache:
 
     def _lasts(self) -> float:
         """Return the seconds for which a list serves: the longer, the more pages all that are in use have."""
-        now = self._clock.now()
-        used = [root for root, at in self._asked.copy().items() if now - at < ASKED]
         pages = (
-            1 + listed.objects // polling_cost.PAGE for r in used if (listed := self._lists.get(r))
+            1 + listed.objects // polling_cost.PAGE
+            for root in self._used()
+            if (listed := self._lists.get(root))
         )
         return polling_cost.seconds_between_lists(sum(pages), self._prices)
+
+    def _used(self) -> list[str]:
+        """Return the folders that ticks have asked for lately."""
+        now = self._clock.now()
+        return [root for root, at in self._asked.copy().items() if now - at < ASKED]
 
     def _begin(self, root: str) -> bool:
         """Return whether the caller makes the next list, until it is no longer `_making`."""

@@ -7,7 +7,6 @@ one."""
 
 import argparse
 import asyncio
-import http.client
 import json
 import logging
 import os
@@ -16,7 +15,6 @@ import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from email.message import Message
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -30,6 +28,7 @@ from tpujob.config.settings import Settings, prepare
 from tpujob.domain.access import Principal
 from tpujob.errors import BackendGone, TpujobError, Transient
 from tpujob.lib import unix_sockets
+from tpujob.lib.plain_http import PlainResponse
 from tpujob.web import errors
 from tpujob.web.security import browser
 from tpujob.web.security.browser import BrowserAuthenticator, Sessions
@@ -52,24 +51,14 @@ BACK = (
 )
 
 
-class Answer(Protocol):
-    """The answer of a backend, piece by piece."""
-
-    @property
-    def status(self) -> int: ...
-    @property
-    def headers(self) -> Message: ...
-    def read(self) -> bytes: ...
-    def cut(self) -> None: ...
-    def close(self) -> None: ...
-
-
 class Relay(Protocol):
     """The connection to the backend."""
 
     @property
     def url(self) -> str: ...
-    def ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer: ...
+    def ask(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> PlainResponse: ...
 
 
 class BackendProxy:
@@ -94,13 +83,13 @@ class BackendProxy:
         watch = asyncio.create_task(_cut_when_gone(receive, answer))
         try:
             await self._pass_back(scope, answer, send)
-        except (OSError, http.client.HTTPException):
+        except OSError:
             pass  # it was cut off, and so is what the browser gets
         finally:
             watch.cancel()
             answer.close()
 
-    def _ask(self, scope: Scope, body: bytes) -> Answer:
+    def _ask(self, scope: Scope, body: bytes) -> PlainResponse:
         received = Headers(scope=scope)
         headers = {name: received[name] for name in FORTH if name in received}
         target = scope["raw_path"].decode("ascii")
@@ -108,7 +97,7 @@ class BackendProxy:
             target += f"?{query}"
         return self._relay.ask(scope["method"], target, headers, body)
 
-    async def _pass_back(self, scope: Scope, answer: Answer, send: Send) -> None:
+    async def _pass_back(self, scope: Scope, answer: PlainResponse, send: Send) -> None:
         values = {name: answer.headers[name] for name in BACK}
         headers = {name: value for name, value in values.items() if value is not None}
         if (to := answer.headers["location"]) is not None:
@@ -116,7 +105,7 @@ class BackendProxy:
         raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": raw})
         loop = asyncio.get_running_loop()
-        while piece := await loop.run_in_executor(self._threads, answer.read):
+        while piece := await loop.run_in_executor(self._threads, answer.read_some):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
@@ -146,7 +135,7 @@ async def _read_body(receive: Receive) -> bytes | None:
             return b"".join(pieces)
 
 
-async def _cut_when_gone(receive: Receive, answer: Answer) -> None:
+async def _cut_when_gone(receive: Receive, answer: PlainResponse) -> None:
     """End the answer's stream at the backend when the browser disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass

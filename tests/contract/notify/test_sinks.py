@@ -152,8 +152,11 @@ def test_a_url_is_a_secret_also_when_it_was_pasted_badly(receiver: Web, end: str
         assert receiver.got[0].path.endswith("/T0KEN")
 
 
-def test_a_receiver_that_says_nothing_or_drips_for_ever_is_cut_off(receiver: Web) -> None:
-    receiver.drip = True
+@pytest.mark.parametrize("begin", [b"", b"HTTP/1.0 500 No\r\n\r\n"], ids=["head", "body"])
+def test_a_receiver_that_says_nothing_or_drips_for_ever_is_cut_off(
+    receiver: Web, begin: bytes
+) -> None:
+    receiver.drip = begin
     began = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]

@@ -18,10 +18,10 @@ from tests.support.callers import ADA, NamedDoor
 from tests.support.scripted import listening
 from tests.support.stage import SPEC, Stage
 from tpujob.adapters.http.client import RemoteJobs
-from tpujob.adapters.http.transport import BackendReply, BackendRequest
 from tpujob.api import JobView
 from tpujob.errors import BackendGone, BadRequest, NotFound, Transient
 from tpujob.lib import unix_sockets
+from tpujob.lib.http import HttpReply, HttpRequest
 from tpujob.lib.tries import Backoff
 from tpujob.web.api import create_app
 
@@ -145,8 +145,8 @@ def test_an_answer_about_another_job_is_an_error(
     transport = client.api._transport  # pyright: ignore[reportPrivateUsage] what a proxy could do
     real = transport.request
 
-    def mixed_up(request: BackendRequest) -> BackendReply:
-        return real(request._replace(target=request.target.replace(first.id, second.id)))
+    def mixed_up(request: HttpRequest) -> HttpReply:
+        return real(request._replace(url=request.url.replace(first.id, second.id)))
 
     monkeypatch.setattr(transport, "request", mixed_up)
     for steer in (first.refresh, first.cancel, first.delete):

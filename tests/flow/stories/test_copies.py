@@ -124,6 +124,18 @@ def test_of_jobs_with_the_same_data_one_copies_it(lab: Stage) -> None:
     assert all(lab.job(job_id).slices for job_id in jobs)
 
 
+def test_a_slice_is_handed_on_to_a_job_that_lacks_no_data_there(lab: Stage) -> None:
+    first, second, third = (
+        lab.create(name=name, tpu={"type": "v6e-8", "zones": [EAST]}, data=data)
+        for name, data in (("first", []), ("second", SOURCE), ("third", []))
+    )
+    lab.running(first)
+    lab.finish(first, *[0] * lab.job(first).hosts)
+    lab.until(first, lambda job: job.state.final)
+    assert lab.job(first).slices[-1].handed_to == third
+    assert lab.job(second).copies == ()
+
+
 def test_another_job_copies_when_the_first_is_cancelled(lab: Stage) -> None:
     first, second = create(lab, EAST), create(lab, EAST)
     for _ in range(2):

@@ -193,6 +193,36 @@ def test_a_slice_that_does_not_fit_is_deleted(stage: Stage, spec: dict[str, obje
     deleted(stage, first, second)
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"tpu": {**SPEC["tpu"], "runtime_version": "tpu-vm-v4-base"}},
+        {"tpu": {**SPEC["tpu"], "type": ["v4-16", "v4-8"]}, "budget": {"usd": 0.6}},
+    ],
+    ids=["another runtime version", "a budget for a smaller slice"],
+)
+def test_a_slice_that_the_next_job_cannot_use_goes_to_the_one_after_it(
+    stage: Stage, spec: dict[str, object]
+) -> None:
+    first, second = waits_beside(stage, **spec)
+    third = stage.api.acting_for(ADA).create({**SPEC, "name": "third"})["id"]
+    stage.step(third)
+    assert end(stage, first).slices[-1].handed_to == third
+    assert stage.job(second).state is State.QUEUED
+    assert len(stage.hosts.wiped) == 1, "for the third alone"
+
+
+def test_a_job_does_not_get_a_slice_again_that_it_had_and_the_next_job_does(stage: Stage) -> None:
+    first, second = waits_beside(stage)
+    stage.api.acting_for(ADA).requeue(first)
+    stage.until(first, State.QUEUED)
+    third = stage.api.acting_for(ADA).create({**SPEC, "name": "third"})["id"]
+    stage.step(third)
+    stage.running(second)
+    assert end(stage, second).slices[-1].handed_to == third
+    assert stage.job(first).state is State.QUEUED
+
+
 def test_a_slice_that_was_preempted_meanwhile_is_not_handed_on(stage: Stage) -> None:
     first, second = waits_beside(stage)
     stage.preempt()

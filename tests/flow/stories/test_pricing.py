@@ -9,7 +9,7 @@ import pytest
 from tests.support.estimates import compare_view
 from tests.support.stage import SPEC, Stage
 from tpujob.api import CompareOptions
-from tpujob.doctor.quota import QuotaKind, kind_of
+from tpujob.doctor.quota import kind_of
 from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.offers import offers
 from tpujob.domain.capacity.site import EVERYWHERE
@@ -18,6 +18,7 @@ from tpujob.domain.hardware.prices import LIST, Price, Source
 from tpujob.domain.model import Cause, State
 from tpujob.domain.spec import parse
 from tpujob.errors import BadSpec
+from tpujob.ports import QuotaKind
 
 FLEX = pricing.Pricing("flex-start", quota="spot", ends_by_itself=True)
 V4 = "us-central2-b"

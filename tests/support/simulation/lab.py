@@ -15,7 +15,7 @@ from tpujob.domain.access import BACKEND, Principal, Role
 from tpujob.domain.capacity.settings import ANYTHING, OwnerLimits, QueueSettings
 from tpujob.domain.members import Member as Listed
 from tpujob.domain.model import Job
-from tpujob.errors import BadRequest, BadSpec, Forbidden
+from tpujob.errors import BadRequest, Forbidden
 
 if TYPE_CHECKING:
     from tests.support.simulation.play import Play
@@ -62,7 +62,7 @@ MEDDLES: Mapping[str, float] = {
 class Member(User):
     """A person with several jobs and sweeps."""
 
-    in_vain = (*ASKED_IN_VAIN, BadRequest, BadSpec, Forbidden)
+    in_vain = (*ASKED_IN_VAIN, BadRequest, Forbidden)
     meddles = MEDDLES
 
     def __init__(self, play: Play, number: int) -> None:

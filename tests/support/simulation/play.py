@@ -40,6 +40,8 @@ from tpujob.engine import queue as engine_queue
 CALM = 6 * HOUR
 #: and for a slice to be gone
 LEAVING = 0.5 * HOUR
+#: seconds without any change, after which a budget that pays for no slice is all that jobs wait for
+SPENT = 2 * HOUR
 #: elements of a group that are made at once
 BATCH = 4
 
@@ -93,6 +95,7 @@ class Play:
         self.monitor.unread = self.monitor.queue.unread = self.store.is_damaged
         self.random = self.sim.random("backends")
         self._names, self._none_until = 0, 0.0
+        self._changed = 0, 0.0  #: the newest change of a record, and since when it is the newest
         self.budgets = self._shared_budgets(self.sim.random("shared budget"))
         self.backends = [self._backend() for _ in range(profile.backends)]
         self.users = [User(self, n) for n in range(1, profile.jobs + 1)]
@@ -242,8 +245,14 @@ class Play:
 
     def _settled(self) -> bool:
         submitted = all(u.job_id for u in self.users) and all(m.done for m in self.members)
+        newest = self.real.newest()
+        if newest != self._changed[0]:
+            self._changed = newest, self.sim.now
+        # then no job can get a slice any more, and those that wait may wait for ever
+        spent = self.monitor.budgets.pay_for_no_more() and self.sim.now - self._changed[1] > SPENT
         ended = all(
-            j.state.final and j.desired.value != "clean" for j in self.monitor.jobs.values()
+            j.desired.value != "clean" if j.state.final else spent and j.state is State.QUEUED
+            for j in self.monitor.jobs.values()
         )
         return submitted and ended and not [m for m in self.world.machines.values() if m.ours]
 

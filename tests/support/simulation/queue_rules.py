@@ -383,9 +383,12 @@ def heirs(planned: Planned, giver: QueueEntry, hands_on: Callable[[str], bool]) 
             or (reason.kind is _K.HANDED_ON and giver.id not in reason.jobs)
             for reason in reasons
         )
-        # a shape names type, zone and pricing; a job of one slice does not fit the two of another
-        fits = any((w.shape, w.chips) == (held.shape, held.chips) for w in entry.wanted)
-        if fits and not barred and hands_on(job_id):
+        if (
+            held in entry.wanted
+            and giver.slice not in entry.had
+            and not barred
+            and hands_on(job_id)
+        ):
             names.append(job_id)
     return names
 

@@ -40,13 +40,15 @@ class Reporters:
         self._ended: set[int] = set()  #: hosts whose last report is written
         self._last = -math.inf
         self._could: dict[int, float] = {}  #: time at which each host last could not write
+        self._advanced = -math.inf  #: until when all reports are made
         self._over = False  #: whether no host can report any more
         self._new: dict[int, tuple[ReportDocument, bytes, float]] = {}  #: by host, its newest
 
     def advance(self, now: float, write: Write) -> None:
         """Make all reports until now."""
-        if self._over:
+        if self._over or now <= self._advanced:
             return
+        self._advanced = now
         marks = sorted(set(self._marks()))
         while not self._over and (at := self._next(marks)) <= now:
             self._last = at

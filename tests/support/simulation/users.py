@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from tests.support.simulation.monitor import CANARY
 from tests.support.world import Killed
 from tpujob.domain.access import BACKEND, Principal, Role
-from tpujob.errors import IllegalInState, NotFound, TpujobError
+from tpujob.errors import BadSpec, IllegalInState, NotFound, TpujobError
 from tpujob.service.jobs import Jobs
 
 if TYPE_CHECKING:
     from tests.support.simulation.backend import Backend
     from tests.support.simulation.play import Play
 
-#: errors that every backend would give
-ASKED_IN_VAIN = (NotFound, IllegalInState)
+#: errors that every backend would give; BadSpec: a budget that pays for no slice
+ASKED_IN_VAIN = (NotFound, IllegalInState, BadSpec)
 
 
 def spec(number: int, random: Random) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class User:
         self.vary(document)
         key = f"key-{self.number}"
         view = self.insist(lambda api: api.create(document, idempotency_key=key))
-        self.job_id = view["id"] if view else "refused"  # as a shared budget is used up
+        self.job_id = view["id"] if view else "refused"  # a budget pays for no slice
         if view is None or self.random.random() < 0.3:
             return
         for _ in range(self.random.randint(0, 5)):
@@ -102,12 +102,14 @@ class User:
             self._meddle()
 
     def vary(self, document: dict[str, Any]) -> None:
-        """Give some jobs a budget, and some several TPU slices."""
+        """Give some jobs a budget, some several TPU slices, and some a runtime version."""
         random, profile = self.play.sim.random(f"{document['name']}: more"), self.play.profile
         if random.random() < profile["budgets"]:
             document["budget"] = {"usd": round(math.exp(random.uniform(-0.2, 4.6)), 2)}
         if random.random() < profile["multislice"]:
             document["tpu"] = document["tpu"] | {"slices": 2}
+        if random.random() < profile["runtimes"] and isinstance(document["tpu"]["type"], str):
+            document["tpu"] = document["tpu"] | {"runtime_version": "tpu-ubuntu2204-base"}
 
     def _meddle(self) -> None:
         word = self.random.choices([*self.meddles], [*self.meddles.values()])[0]

@@ -36,7 +36,9 @@ class Web:
     more: dict[str, str] = field(default_factory=dict)  #: headers of the answer
     got: list[Got] = field(default_factory=list)
     release: threading.Event | None = None  #: answers wait for it
-    drip: bool = False  #: the answer comes byte by byte, without an end
+    drip: bytes | None = (
+        None  #: the beginning of an answer that goes on byte by byte, without an end
+    )
 
 
 @contextmanager
@@ -47,8 +49,8 @@ def web() -> Iterator[Web]:
             server_state.got.append(Got(self.path, dict(self.headers.items()), body))
             if server_state.release:
                 server_state.release.wait(30)
-            if server_state.drip:
-                self._drip()
+            if server_state.drip is not None:
+                self._drip(server_state.drip)
                 return
             self.send_response(server_state.status)
             for name, value in server_state.more.items():
@@ -57,8 +59,9 @@ def web() -> Iterator[Web]:
             self.end_headers()
             self.wfile.write(server_state.text.encode())
 
-        def _drip(self) -> None:
+        def _drip(self, begin: bytes) -> None:
             try:
+                self.wfile.write(begin)
                 while True:
                     self.wfile.write(b"H")
                     self.wfile.flush()

@@ -89,6 +89,23 @@ def test_another_member_gets_jobs_and_secrets_and_keeps_their_own(
         assert invariants.of_history(first, stage.store.events(job.id), job) == []
 
 
+def test_a_hold_of_the_former_owner_is_the_new_owners_to_release_and_one_of_an_admin_is_not(
+    stage: Stage, bob: JobsApi
+) -> None:
+    eve = stage.api.acting_for(join(stage, EVE_ID, "eve"))
+    sweep, by_admin = (
+        bob.create({**WITH_KEY, "name": name, "array": {"count": 2}, "start": start})["id"]
+        for name, start in (("sweep", "held"), ("by-admin", "now"))
+    )
+    stage.api.hold(by_admin)
+    stage.api.remove_member("cor.bob", to="eve")
+    assert stage.job(sweep).held_by == "eve"
+    assert eve.release(sweep)["state"] == "queued"
+    assert stage.job(sweep).held_by == ""
+    with pytest.raises(Forbidden, match="is held by ada"):
+        eve.release(by_admin)
+
+
 def test_a_new_account_with_the_uid_of_one_that_is_gone_inherits_nothing(
     stage: Stage, bob: JobsApi
 ) -> None:

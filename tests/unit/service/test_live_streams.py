@@ -16,7 +16,7 @@ from tpujob.domain.model import Job, State
 from tpujob.lib.tries import Backoff, Deadline
 from tpujob.protocol import live
 from tpujob.service.logs import LiveLogs, Logs
-from tpujob.service.logs.live_stream import UNSTORED_TTL, LiveLimits, Tails
+from tpujob.service.logs.live_stream import STARTING, UNSTORED_TTL, LiveLimits, Tails
 from tpujob.wiring.backend import Backend
 
 #: The first reader waits for the first words of the hosts, however late their streams begin.
@@ -136,6 +136,22 @@ def test_without_an_answer_the_log_is_what_is_stored(following: Callable[..., Fo
         agent.ship(5)
     reader.read()
     assert reader.last == {0: 5, 1: 5}
+
+
+@pytest.mark.parametrize("delayed", [False, True])
+def test_an_agent_need_not_listen_in_the_first_minute_of_its_attempt(
+    following: Callable[..., Followed], monkeypatch: pytest.MonkeyPatch, delayed: bool
+) -> None:
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    logs = following(deaf={0, 1}).logs
+    started = replace(JOB.attempts[-1], started_at=now - 1000 * delayed)
+    job = replace(JOB, attempts=(*JOB.attempts[:-1], started), wake=now * delayed)
+    assert (logs.block(job).note, logs.window(job, {})["notes"]) == ("", [])
+    now += STARTING - 1
+    assert logs.block(job).note == ""
+    now += 1
+    assert "no route to host" in logs.block(job).note
 
 
 MANY = [replace(JOB, id=f"{n:06d}") for n in range(1, 5)]

@@ -16,7 +16,7 @@ from tpujob.errors import BadRequest, Busy
 from tpujob.lib.tries import Deadline
 from tpujob.service.logs.lines import text_of
 from tpujob.service.logs.log import Logs
-from tpujob.service.logs.reader import LogReader
+from tpujob.service.logs.reader import HostLog, LogReader
 from tpujob.service.logs.search import LogPattern, Searches, matcher
 from tpujob.service.logs.segment_reader import SegmentReader
 from tpujob.service.logs.segments import SegmentLists
@@ -145,8 +145,7 @@ def test_a_log_that_grows_is_searched_to_its_new_end() -> None:
     shelf.ship(0, 1, [b"one needle"], number=1)
     logs, job = reader(shelf), a_job()
     assert logs.search(job, {"text": "needle"})["matching"] == 1
-    shelf.append(0, b"1700000001.000 another needle\n")
-    shelf.facts.clear()
+    shelf.write(0, (1.7e9 + 1, "another needle"))
     assert logs.search(job, {"text": "needle"})["matching"] == 2
 
 
@@ -220,7 +219,7 @@ def test_a_search_ends_in_time_also_within_what_was_fetched_in_one_go() -> None:
     segments = SegmentReader(shelf)  # pyright: ignore[reportArgumentType]
     until, time = Deadline(10), Deadline(2, lambda: looked)
     hosts = SegmentLists(shelf).find(JOB, 2, 0, until)  # pyright: ignore[reportArgumentType]
-    log = LogReader(hosts, segments, until)
+    log = LogReader({0: HostLog(0, hosts[0], segments, until)}, segments)
     counted = Searches(segments).count(log, LogPattern("x"), Slow(), until, time)  # pyright: ignore
     assert looked == 2, "the piece that was begun is the last one"
     assert not counted.complete

@@ -143,7 +143,7 @@ def test_a_log_whose_oldest_segment_is_gone_says_so() -> None:
     assert seen(answer)[0] == (0, 4001)
 
 
-def test_segments_of_agents_that_say_nothing_of_their_lines_are_counted() -> None:
+def test_lines_of_many_segments_are_found_by_number() -> None:
     shelf = Shelf()
     for segment in range(1, 4):
         lines = ((segment * 1e4 + i, f"{segment}.{i}") for i in range(2500))
@@ -207,26 +207,37 @@ def test_what_was_sought_is_marked_in_the_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    "forged",
+    ("forged", "readable"),
     [
-        {"lines": str(10**11)},
-        {"lines": "900"},
-        {"line": str(10**12)},
-        {"line": "-1"},
-        {"at": "nan"},
+        ({"lines": str(10**11)}, False),
+        ({"lines": "900"}, False),
+        ({"lines": "100"}, True),
+        ({"lines": "7"}, True),
+        ({"line": str(10**12)}, False),
+        ({"line": "-1"}, False),
+        ({"at": "nan"}, False),
+        ({}, False),
     ],
     ids=str,
 )
-def test_what_a_host_says_of_its_lines_hides_none_of_them(forged: dict[str, str]) -> None:
+def test_false_metadata_of_a_host_cost_no_line_of_another(
+    forged: dict[str, str], readable: bool
+) -> None:
     shelf = Shelf()
-    shelf.ship(0, 1, [b"line %d" % n for n in range(1, 31)], number=1)
-    (facts,) = shelf.facts.values()
-    facts |= forged
+    for host in (0, 1):
+        shelf.ship(host, 1, [b"line %d" % n for n in range(1, 31)], number=1)
+    *_, facts = shelf.facts.values()
+    facts.update(forged) if forged else facts.clear()
     logs = reader(shelf)
-    answer = logs.window(JOB, {})
-    assert (answer["total"], answer["lines"][-1]["text"]) == (30, "line 30")
+    answer = logs.window(JOB, {"lines": 1000})
+    assert [line for host, line in seen(answer) if host == 0] == list(range(1, 31))
+    assert any(host for host, _ in seen(answer)) is readable
     page = logs.page(JOB, tail=3)
     assert logs.page(JOB, cursor=page["cursor"])["lines"] == [], "the cursor can be read"
+    read, cursor = list[tuple[int, int | None]](), ""
+    while (page := logs.page(JOB, cursor=cursor))["lines"]:
+        read, cursor = read + [(x["host"], x.get("line")) for x in page["lines"]], page["cursor"]
+    assert len(read) == len(set(read)) == 30 + readable * min(int(facts.get("lines", 0)), 30)
 
 
 def test_folders_of_hosts_that_the_slice_does_not_have_are_passed_over() -> None:

@@ -226,11 +226,14 @@ def test_blocks_of_many_hosts_have_the_lines_of_the_pages(monkeypatch: pytest.Mo
     assert reader(shelf).block(a_job(), cursor=cursor).data == b"1 1700005000.000 late\n"
 
 
-def test_a_thousand_pieces_without_a_line_end_are_passed() -> None:
+def test_pieces_that_are_gone_or_have_no_line_end_are_passed() -> None:
     shelf = Shelf()
-    for number in range(1, 1_200):
-        shelf.append(0, b"x" * 8_193, segment=number)
+    for number in range(1, 200):
+        shelf.ship(0, 10 * number, [b"x"] * 10, number=number)
+        (*_, path) = shelf.objects
+        shelf.objects[path] = b"x" * 200
     shelf.write(0, (1.0, "at last"), segment=1_200)
+    shelf.facts[next(reversed(shelf.objects))]["line"] = "5000"
     assert Follower(shelf, a_job(), {"host": 0}).texts() == ["at last"]
 
 

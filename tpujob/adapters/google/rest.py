@@ -3,17 +3,19 @@
 For calls that no other adapter makes.
 """
 
-import functools
+import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from email.message import Message
 from typing import Any, cast
-
-import urllib3
+from urllib.parse import urlencode
 
 from tpujob.adapters.calling import Missing, ServerClock, first_line
+from tpujob.adapters.session_http import SessionHttp
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Refused, TpujobError, Transient
+from tpujob.lib.http import Http, HttpRequest, fetch
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 #: seconds for one call
@@ -40,7 +42,7 @@ class GoogleRest:
         Transient."""
         self._project = project
         self._endpoint, self._error_of = endpoint.rstrip("/"), error_of
-        self._session = _session(credentials, project)
+        self._http = _http(credentials, project)
         self._server_clock = ServerClock()
 
     @property
@@ -73,7 +75,7 @@ class GoogleRest:
         raise Transient(f"{host}: a list of more than {MAX_PAGES} pages")
 
     def close(self) -> None:
-        self._session.close()
+        self._http.close()
 
     def call(
         self,
@@ -89,23 +91,30 @@ class GoogleRest:
         """Return the answer to one request. Raises Missing, Refused or Transient. `takes`: see `pages`. `timeout`:
         None: CALL_TIMEOUT."""
         from google.auth.exceptions import GoogleAuthError
-        from requests.exceptions import RequestException
 
         timeout = CALL_TIMEOUT if timeout is None else timeout
         url = f"{self._endpoint or 'https:/'}/{host}/{path}"
+        url += f"?{urlencode(params, doseq=True)}" if params else ""
+        headers = {"Content-Type": "application/json"}
+        content = None if body is None else json.dumps(body).encode()
         try:
             sent = time.monotonic()
-            answer = self._session.request(verb, url, params=params, json=body, timeout=timeout)
-            self._server_clock.note(answer.headers.get("Date", ""), sent)
-            document: Any = answer.json() if answer.content else {}
+            request = HttpRequest(verb, url, headers if content else {}, content, timeout)
+            reply = fetch(self._http, request)
+            self._server_clock.note(reply.headers["Date"] or "", sent)
+            document: Any = json.loads(reply.body or b"{}")
         except GoogleAuthError as error:
             raise Transient(f"no credentials that work: {first_line(error)}", hint=LOGIN) from error
-        except RequestException as error:  # also when the answer is not JSON
-            raise Transient(f"{host} {_describe_failure(error, timeout)}") from error
-        if answer.status_code != 200 and self._error_of:
-            raise self._error_of(int(answer.status_code), object_in(document, "error"))
-        if answer.status_code != 200:
-            raise self._error(host, int(answer.status_code), document, takes)
+        except TimeoutError as error:
+            raise Transient(f"{host} did not answer within {timeout:g} s") from error
+        except OSError as error:
+            raise Transient(f"{host} cannot be reached from this machine") from error
+        except ValueError as error:
+            raise Transient(f"{host} sent an answer that is not JSON") from error
+        if reply.status != 200 and self._error_of:
+            raise self._error_of(reply.status, object_in(document, "error"))
+        if reply.status != 200:
+            raise self._error(host, reply.status, document, takes)
         if not isinstance(document, dict):
             raise Transient(f"{host} sent an answer that is not a JSON object")
         return cast("dict[str, Any]", document)
@@ -173,35 +182,16 @@ def _reason(error: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
     return "", {}
 
 
-def _describe_failure(error: Exception, timeout: float) -> str:
-    from requests.exceptions import ConnectionError, JSONDecodeError, Timeout
-
-    if isinstance(error, Timeout):
-        return f"did not answer within {timeout:g} s"
-    if isinstance(error, JSONDecodeError):
-        return "sent an answer that is not JSON"
-    if isinstance(error, ConnectionError):
-        return "cannot be reached from this machine"
-    return f"could not be asked: {type(error).__name__}"
-
-
-def _session(credentials: Any, project: str) -> Any:
-    """Return a session that does not follow redirects, so that credentials go to the intended host only."""
-    import requests
-
-    session: Any = requests.Session()
+def _http(credentials: Any, project: str) -> Http:
     if credentials is None:
-        session.trust_env = False  # no proxy, which could not reach loopback
-    else:
-        from google.auth.transport.requests import AuthorizedSession
+        return SessionHttp(proxied=False)  # a proxy could not reach loopback
+    from google.auth.transport.requests import AuthorizedSession
 
-        # by default a user's calls count for gcloud's project, where these APIs are not enabled
-        user = type(credentials).__module__ == "google.oauth2.credentials"
-        if user and not credentials.quota_project_id:
-            credentials = credentials.with_quota_project(project)
-        session = AuthorizedSession(credentials)
-    session.request = functools.partial(session.request, allow_redirects=False)
-    return session
+    # by default a user's calls count for gcloud's project, where these APIs are not enabled
+    user = type(credentials).__module__ == "google.oauth2.credentials"
+    if user and not credentials.quota_project_id:
+        credentials = credentials.with_quota_project(project)
+    return SessionHttp(AuthorizedSession(credentials))
 
 
 # Public keys of Google's tokens --------------------------------------------------------------------------------------
@@ -214,26 +204,23 @@ _KEYS_LIMIT = 1 << 18
 def key_fetcher(endpoint: str = "") -> Callable[[str], tuple[bytes, float]]:
     """Return a function that fetches the document at a URL: its bytes, and the seconds for which it may be cached (0:
     not stated). The function raises Transient, and never follows a redirect. `endpoint`: see GoogleRest."""
-    pool = urllib3.PoolManager(retries=False, timeout=_KEYS_TIMEOUT)
+    http = SessionHttp(proxied=not endpoint)
 
-    def fetch(url: str) -> tuple[bytes, float]:
+    def fetch_document(url: str) -> tuple[bytes, float]:
         address = f"{endpoint}/{url.removeprefix('https://')}" if endpoint else url
         try:
-            answer = pool.request("GET", address, redirect=False, preload_content=False)
-            try:
-                document = answer.read(_KEYS_LIMIT + 1)
-            finally:
-                answer.release_conn()
-        except urllib3.exceptions.HTTPError as error:
-            raise Transient(f"{url} cannot be fetched: {type(error).__name__}") from error
-        if answer.status != 200 or len(document) > _KEYS_LIMIT:
-            raise Transient(f"{url} answers HTTP {answer.status}, {len(document)} bytes")
-        return document, _max_age(answer.headers)
+            request = HttpRequest("GET", address, timeout=_KEYS_TIMEOUT)
+            status, headers, document = fetch(http, request, _KEYS_LIMIT + 1)
+        except OSError as error:
+            raise Transient(f"{url} cannot be fetched: {error}") from error
+        if status != 200 or len(document) > _KEYS_LIMIT:
+            raise Transient(f"{url} answers HTTP {status}, {len(document)} bytes")
+        return document, _max_age(headers)
 
-    return fetch
+    return fetch_document
 
 
-def _max_age(headers: urllib3.HTTPHeaderDict) -> float:
+def _max_age(headers: Message) -> float:
     """Return the seconds of a document's maximum age, less its age in caches (RFC 9111, section 4.2)."""
     match = re.search(r"\bmax-age=(\d{1,9})", headers.get("cache-control", ""))
     age = headers.get("age", "0")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import time
 import zlib
@@ -13,16 +12,12 @@ from typing import IO, TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 from urllib.parse import quote, unquote, urlencode
 
 from tpujob import errors
-from tpujob.adapters.http.transport import (
-    BackendAddress,
-    BackendReply,
-    BackendRequest,
-    BackendTransport,
-)
+from tpujob.adapters.http.transport import BackendAddress, BackendTransport
 from tpujob.api import METHODS, JobsApi
 from tpujob.api.methods import HEADER
 from tpujob.domain.paging import PAGE, all_of
 from tpujob.errors import BackendGone, BadRequest, BadSpec, NotFound, TpujobError, Transient
+from tpujob.lib.http import HttpReply, HttpRequest
 from tpujob.version import __version__
 
 if TYPE_CHECKING:
@@ -202,7 +197,7 @@ class RemoteJobs:
             _check_job(str(job), answer)
         return None if method.signature.return_annotation == "None" else answer
 
-    def _reply(self, method: Method, *args: Any, **kwargs: Any) -> BackendReply:
+    def _reply(self, method: Method, *args: Any, **kwargs: Any) -> HttpReply:
         """Call a method, each argument in the part of the request that its row names, and return the reply."""
         parts: dict[str, dict[str, Any]] = {"path": {}, "query": {}, "body": {}, "header": {}}
         arguments = method.signature.bind(self, *args, **kwargs).arguments
@@ -249,18 +244,18 @@ class RemoteJobs:
         within: float = 0.0,
         once: bool = False,
         root: str = "/v1",
-    ) -> BackendReply:
-        """Return the reply to a request. Raises the error that the backend raised; BackendGone, Transient. `within`,
-        `once`: see `BackendRequest`."""
+    ) -> HttpReply:
+        """Return the reply to a request. Raises the error that the backend raised; BackendGone, Transient. `within`:
+        the seconds for it; of a stream, seconds of silence. `once`: see `HttpRequest`."""
         headers = headers or {"Accept": "application/json"}
-        target = f"{root}{path}{_query(query or {})}"
-        request = BackendRequest(verb, target, headers, body, within or self._timeout, once)
+        url = self._transport.address.url_of(f"{root}{path}{_query(query or {})}")
+        request = HttpRequest(verb, url, headers, body, within or self._timeout, once)
         try:
             reply = self._transport.request(request)
         except TimeoutError:
             message = f"the backend at {self.url} did not answer in time"
             raise Transient(message, hint=self._with_log("try again")) from None
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             message = f"nothing answers at {self.url} ({str(error) or type(error).__name__})"
             raise BackendGone(message, hint=self._hint("start it: tpujob up")) from None
         if reply.status < 300:
@@ -275,13 +270,13 @@ class RemoteJobs:
             self._add_versions(error)
         raise error
 
-    def _json(self, reply: BackendReply) -> Any:
+    def _json(self, reply: HttpReply) -> Any:
         try:
             return json.loads(reply.body)
         except (ValueError, RecursionError):
             raise self._not_a_backend(reply) from None
 
-    def _not_a_backend(self, reply: BackendReply) -> TpujobError:
+    def _not_a_backend(self, reply: HttpReply) -> TpujobError:
         """Return the error for a reply that no backend sends."""
         hint = self._hint("restart it: tpujob down, then tpujob up")
         return self._transport.address.error_of_other_server(reply.status, hint)
@@ -332,7 +327,7 @@ def _query(query: Mapping[str, Any]) -> str:
     return f"?{urlencode(used, doseq=True)}" if used else ""
 
 
-def _uncompressed_body(reply: BackendReply) -> bytes:
+def _uncompressed_body(reply: HttpReply) -> bytes:
     compressed = reply.headers["Content-Encoding"] == "gzip"
     return zlib.decompress(reply.body, wbits=31) if compressed else reply.body
 

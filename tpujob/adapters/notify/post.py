@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 from tpujob.domain.notifications.model import Receipt
 from tpujob.domain.text import one_line
 from tpujob.errors import Refused, Transient
+from tpujob.lib.http import HttpRequest, fetch
+from tpujob.lib.plain_http import PlainHttp
 from tpujob.version import __version__
 
 MAX_ANSWER = 4096  #: bytes of an answer that are read; only the beginning is ever shown
@@ -46,20 +48,19 @@ def post(
     except Transient as error:
         return Receipt(one_line(error.message, 200))
     connection = _PinnedConnection(host, port, checked, secure, timeout)
-    target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
     headers = {"Content-Type": "application/json", "User-Agent": f"tpujob/{__version__}", **headers}
+    request = HttpRequest("POST", url, headers, body, timeout)
     try:
-        with cut_after(timeout, lambda: connection.sock):
-            connection.request("POST", target, body, headers)
-            response = connection.getresponse()
-            text = response.read(MAX_ANSWER).decode(errors="replace")
-    except (OSError, http.client.HTTPException, ValueError) as error:
+        with cut_after(timeout, lambda: connection.opened):
+            reply = fetch(PlainHttp(lambda: connection), request, MAX_ANSWER)
+    except (OSError, ValueError) as error:
         if isinstance(error, TimeoutError):
             return Receipt(f"{host}: no answer in time")
         return Receipt(f"{host}: {one_line(str(error), 200) or type(error).__name__}")
     finally:
         connection.close()
-    return receipt_for(response.status, text, response.getheader("Retry-After") or "")
+    text = reply.body.decode(errors="replace")
+    return receipt_for(reply.status, text, reply.headers["Retry-After"] or "")
 
 
 def receipt_for(status: int, text: str, retry_after: str) -> Receipt:
@@ -90,7 +91,7 @@ def cut_after(seconds: float, get_socket: Callable[[], socket.socket | None]) ->
     timer.start()
     try:
         yield
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (OSError, ValueError) as error:
         if late.is_set():
             raise TimeoutError("no answer in time") from error
         raise
@@ -118,6 +119,9 @@ class _PinnedConnection(http.client.HTTPConnection):
         self._addresses, self._secure = addresses, secure
         self._until = monotonic() + timeout
         self.default_port = 443 if secure else 80
+        self.opened: socket.socket | None = (
+            None  #: `sock` becomes None before the last answer is read
+        )
 
     def connect(self) -> None:
         """Connect to the first address that answers. Raises the error of the last one."""
@@ -134,6 +138,7 @@ class _PinnedConnection(http.client.HTTPConnection):
         if self._secure:
             context = ssl.create_default_context()
             self.sock = context.wrap_socket(self.sock, server_hostname=self.host)
+        self.opened = self.sock
 
 
 # Allowed addresses ----------------------------------------------------------------------------------------------------

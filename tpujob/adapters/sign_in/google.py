@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import http.client
 import json
 import secrets
 from typing import Any, NamedTuple, cast
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from tpujob.errors import Transient, Unauthorized
+from tpujob.lib.http import HttpRequest, fetch
+from tpujob.lib.plain_http import PlainHttp, connection_to
 
 SCOPES = "openid email"  #: the user's identity alone: no right to act for them
 TIMEOUT = 30.0  #: seconds for one request
@@ -153,18 +154,16 @@ def _url(client: OAuthClient, host: str, path: str) -> str:
 
 
 def _post(client: OAuthClient, path: str, fields: dict[str, str]) -> tuple[int, dict[str, Any]]:
-    url = urlsplit(_url(client, "oauth2.googleapis.com", path))
-    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-    connection = kind(url.hostname or "", url.port, timeout=TIMEOUT)
+    url, form = _url(client, "oauth2.googleapis.com", path), urlencode(fields).encode()
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    http = PlainHttp(lambda: connection_to(url))
     try:
-        form = {"Content-Type": "application/x-www-form-urlencoded"}
-        connection.request("POST", url.path, urlencode(fields), form)
-        response = connection.getresponse()
-        answer: Any = json.loads(response.read(1 << 20) or b"{}")
-        return response.status, cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
-    except (OSError, http.client.HTTPException, ValueError) as error:
+        reply = fetch(http, HttpRequest("POST", url, headers, form, TIMEOUT), 1 << 20)
+        answer: Any = json.loads(reply.body or b"{}")
+    except (OSError, ValueError) as error:
         raise Transient(
             f"cannot request a token from Google ({str(error) or type(error).__name__})"
         ) from error
     finally:
-        connection.close()
+        http.close()
+    return reply.status, cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}

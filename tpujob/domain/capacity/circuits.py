@@ -155,11 +155,12 @@ def below_limits(circuits: Circuits) -> dict[str, Circuit]:
 def corrected(circuits: Circuits, now: float) -> Circuits:
     """Return the circuits, half open if a clock that was ahead has opened them."""
 
-    def until(circuit: Circuit) -> float:
+    def half_open(circuit: Circuit) -> Circuit:
         longest = retry.MAX_DELAY if circuit.limit is None else RAISED
-        return retry.due_at(circuit.until, now, longest)
+        until = retry.due_at(circuit.until, now, longest)
+        return circuit if until == circuit.until else replace(circuit, until=until)
 
-    return {name: replace(c, until=until(c)) for name, c in circuits.items()}
+    return {name: half_open(circuit) for name, circuit in circuits.items()}
 
 
 def recalled(jobs: Iterable[Job]) -> dict[str, Circuit]:

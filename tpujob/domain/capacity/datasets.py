@@ -85,6 +85,14 @@ def wanted(job: Job, zone: str, prices: PriceList = LIST) -> Iterator[CopyStarte
             yield _checkpoint(job, newest, workdir, region, prices)
 
 
+def missing(job: Job, zone: str, prices: PriceList = LIST) -> Iterator[CopyStarted]:
+    """Return the copies that a slice in that zone needs, and that are not complete."""
+    for wish in wanted(job, zone, prices):
+        copy = found(job, wish.id)
+        if copy is None or copy.done_at is None:
+            yield wish
+
+
 def _checkpoint(job: Job, source: str, target: str, region: str, prices: PriceList) -> CopyStarted:
     has, last = job_progress(job), job.attempts[-1]
     old = next(s.zone for s in job.slices if s.name == last.slice)

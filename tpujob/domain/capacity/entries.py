@@ -1,16 +1,17 @@
 """Entries of the queue: the facts of each job that the plan needs, computed once for each version of the record.
 Pure."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tpujob.domain.capacity import circuits
+from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.capacity.usage import charge
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.hardware.pricing import find_pricing
-from tpujob.domain.model import Cause, DesiredState, Edge, Job, State
+from tpujob.domain.model import Cause, DesiredState, Edge, Job, Slice, State
 from tpujob.domain.spec.queue import BANDS
 
 #: states in which a job holds a slice, or requests one
@@ -28,13 +29,15 @@ _HARMLESS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One way to get a slice, as the plan compares it."""
+    """One way to get a slice, as the plan compares it. What equals the slice of another job may be handed on."""
 
     type: str
     shape: str  #: type, zone and pricing: jobs of one shape are served strictly in order
     pool: str  #: the quota that it uses, by `QueueSettings.quota`
     circuits: tuple[str, ...]  #: what it takes up, by `circuits.names`
     chips: int
+    runtime_version: str = ""
+    provider: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,9 @@ class QueueEntry:
     charge: float = 0.0  #: micro-dollars that a slice counts for at its assignment (`usage.py`)
     refusals: int = 0  #: stockouts and refused quotas since it last had a slice
     hand_on: bool = True  #: it may get the slice of another job
+    uncopied: tuple[Wanted, ...] = ()  #: of `wanted`, those where its data must be copied first
+    slice: str = ""  #: name of the slice that it holds or requests
+    had: Set[str] = frozenset()  #: names of all slices in its record
     #: end of the time in which its own slice may be handed on; 0: it may not
     gives_until: float = 0.0
     epoch: int = 0  #: number of jobs that had its slice before
@@ -71,6 +77,11 @@ class QueueEntry:
         end."""
         return self.state is State.QUEUED and bool(self.wanted)
 
+    def fits(self, giver: "QueueEntry") -> bool:
+        """Return whether the job can use the slice of another job, by the two records."""
+        usable = giver.holds in self.wanted and giver.holds not in self.uncopied
+        return usable and self.hand_on and giver.slice not in self.had
+
 
 def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> QueueEntry:
     """Return the entry of a job that is no group and has not ended. `group`: the job's group, whose hold, release and
@@ -78,13 +89,8 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
     whole = group or job
     queued = job.state is State.QUEUED and job.desired is DesiredState.RUN
     offers = circuits.allowed(job, prices) if queued else ()
-    slices = tuple(wanted(o.type, o.zone, o.pricing, o.provider, o.tpu_slices) for o in offers)
+    slices = tuple(map(wanted, offers))
     slice = job.slice
-    held = (
-        wanted(slice.type, slice.zone, slice.pricing, slice.provider, slice.tpu_slices)
-        if slice
-        else None
-    )
     return QueueEntry(
         id=job.id,
         number=int(job.id),
@@ -103,11 +109,14 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
         group=job.group,
         index=job.index,
         wanted=slices,
-        holds=held if job.state in HOLDS else None,
+        holds=wanted(slice) if slice and job.state in HOLDS else None,
         in_cloud_queue=bool(slice and slice.in_queue),
         charge=charge(offers[0].usd_per_hour, slices[0].chips, job) if offers else 0.0,
         refusals=len(circuits.refusals(job)) if queued else 0,
-        hand_on=job.spec.hand_on,
+        hand_on=job.spec.hand_on and not job.condemned,
+        uncopied=tuple(wanted(o) for o in offers if any(datasets.missing(job, o.zone, prices))),
+        slice=slice.name if slice else "",
+        had={s.name for s in job.slices},
         gives_until=gives_until(job),
         epoch=slice.epoch if slice else 0,
     )
@@ -144,10 +153,20 @@ def gives_until(job: Job) -> float:
     return max(job.state_since + HANDED_WITHIN, job.hold_until or 0.0) if good else 0.0
 
 
-@lru_cache(4096)
-def wanted(type: str, zone: str, pricing: str, provider: str, tpu_slices: int) -> Wanted:
+def wanted(target: Offer | Slice) -> Wanted:
     """Return one shared object for equal slices, as thousands of jobs may want the same."""
+    return _wanted(
+        target.type, target.zone, target.pricing, target.tpu_slices,
+        target.runtime_version, target.provider,
+    )  # fmt: skip
+
+
+@lru_cache(4096)
+def _wanted(
+    type: str, zone: str, pricing: str, tpu_slices: int, runtime_version: str, provider: str
+) -> Wanted:
     facts = accelerators.find(type, provider)
-    pools = circuits.names(Offer(type, zone, pricing, provider, "", None))
+    pools = circuits.names(Offer(type, zone, pricing, provider, runtime_version, None))
     pool = f"{zone}/{facts.generation}/{find_pricing(pricing).quota}"
-    return Wanted(type, pools[0], pool, pools, facts.chips * tpu_slices)
+    chips = facts.chips * tpu_slices
+    return Wanted(type, pools[0], pool, pools, chips, runtime_version, provider)

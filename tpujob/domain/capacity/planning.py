@@ -298,20 +298,17 @@ class _Walk:
 
     def _giver(self, entry: QueueEntry) -> QueueEntry | None:
         """Return a job whose slice this one gets; None: there is none."""
-        usable = [g for g in self.givers if self._fits(entry, g)] if entry.hand_on else []
+        usable = [g for g in self.givers if self._may_get(entry, g)]
         if usable and self._group_full(entry):
             usable = [g for g in usable if g.group == entry.group]
         return min(usable, key=lambda g: g.owner != entry.owner, default=None)
 
-    def _fits(self, entry: QueueEntry, giver: QueueEntry) -> bool:
+    def _may_get(self, entry: QueueEntry, giver: QueueEntry) -> bool:
         held = giver.holds
-        if held is None or held.pool in self.reserved:
+        if held is None or held.pool in self.reserved or not entry.fits(giver):
             return False
-        if giver.owner != entry.owner and (
-            self.settings.hand_on != "lab" or self._over_limit(entry, held)
-        ):
-            return False
-        return any((w.shape, w.chips) == (held.shape, held.chips) for w in entry.wanted)
+        others = self.settings.hand_on == "lab" and not self._over_limit(entry, held)
+        return giver.owner == entry.owner or others
 
     def _requests(
         self, entry: QueueEntry, waited: float

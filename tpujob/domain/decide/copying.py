@@ -21,14 +21,12 @@ _E = EventKind
 
 def decide(job: Job, offer: Offer, prices: PriceList, now: float) -> Decision | None:
     """Return the next step of the first copy that is not complete; None: all are."""
-    for wish in datasets.wanted(job, offer.zone, prices):
-        copy = datasets.found(job, wish.id)
-        if copy is None:
-            begun = event(job, _E.COPY_STARTED, now, _begun(wish), wish)
-            return Decision(begun, MakeCopy(wish.id), wake_in=1)
-        if copy.done_at is None:
-            return Decision(action=MakeCopy(wish.id), wake_in=1)
-    return None
+    wish = next(datasets.missing(job, offer.zone, prices), None)
+    if wish is None:
+        return None
+    is_new = datasets.found(job, wish.id) is None
+    begun = event(job, _E.COPY_STARTED, now, _begun(wish), wish) if is_new else None
+    return Decision(begun, MakeCopy(wish.id), wake_in=1)
 
 
 def follow_up(job: Job, id: str, result: Result, now: float) -> Event | None:

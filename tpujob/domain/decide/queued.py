@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from tpujob.domain.actions import CreateSlice, Decision
 from tpujob.domain.capacity import circuits, datasets
+from tpujob.domain.capacity.entries import entry, wanted
 from tpujob.domain.decide import condemned, copying, limits
 from tpujob.domain.events import Event, EventKind, Finished, SliceReceived, SliceRequested
 from tpujob.domain.failures.retry import due_at
@@ -69,21 +70,13 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     return Decision(event(job, _E.SLICE_REQUESTED, now, text, request), CreateSlice(), wake_in=1)
 
 
-def receive(job: Job, slice_: Slice, giver: str, seen: Observation, now: float) -> Event | None:
-    """Return the event by which the job gets a ready slice from another job; None: it cannot use it now."""
-    chosen = [
-        offer
-        for offer in circuits.allowed(job, seen.prices)
-        if (offer.type, offer.zone, offer.pricing) == (slice_.type, slice_.zone, slice_.pricing)
-        and (offer.runtime_version, offer.provider) == (slice_.runtime_version, slice_.provider)
-    ]
-    waits = job.state is State.QUEUED and job.desired is DesiredState.RUN and not job.held_by
-    known = any(s.name == slice_.name for s in job.slices)
-    if not chosen or not waits or job.condemned or known or job.tpu_slices != slice_.tpu_slices:
+def receive(job: Job, giver: Job, seen: Observation, now: float) -> Event | None:
+    """Return the event by which the job gets the ready slice of another job; None: it cannot use it now."""
+    slice_ = giver.slice
+    if slice_ is None or job.held_by or not entry(job, seen.prices).fits(entry(giver, seen.prices)):
         return None
-    if limits.paid_for(job, seen, chosen, now)[1]:
-        return None
-    if copying.decide(job, chosen[0], seen.prices, now):
+    same = [o for o in circuits.allowed(job, seen.prices) if wanted(o) == wanted(slice_)]
+    if limits.paid_for(job, seen, same, now)[1]:
         return None
     received = Slice(
         name=slice_.name,
@@ -100,10 +93,11 @@ def receive(job: Job, slice_: Slice, giver: str, seen: Observation, now: float) 
         bucket=datasets.bucket_for(job, slice_.zone),
         provider=slice_.provider,
         epoch=slice_.epoch + 1,
-        received_from=giver,
+        received_from=giver.id,
     )
-    text = f"{slice_.name} comes from job {giver}; attempt {len(job.attempts) + 1} is being started"
-    return event(job, _E.SLICE_RECEIVED, now, text, SliceReceived(received, giver))
+    attempt = len(job.attempts) + 1
+    text = f"{slice_.name} comes from job {giver.id}; attempt {attempt} is being started"
+    return event(job, _E.SLICE_RECEIVED, now, text, SliceReceived(received, giver.id))
 
 
 def _never(job: Job, broken: Reason, now: float) -> Event:

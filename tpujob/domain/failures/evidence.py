@@ -132,6 +132,7 @@ _USAGE = "the program does not take these arguments"
 _NOT_FINITE = "a number is not finite"
 _WAITED = "the program waited too long for its other processes"
 _DISK = "the disk of the host is full"
+_NO_COMMAND = "a command that the program starts is missing, or is not executable"
 _NO_PROGRAM = "the file cannot be executed: `bash FILE` runs a script without `chmod +x`"
 
 #: the first pattern that matches counts: a TPU in use, for example, also prints that its initialization failed
@@ -156,7 +157,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|can't allocate memory|(?i:out of memory: Killed process)|DataLoader worker .*killed by signal: Killed"
         r"|(?i:out of shared memory)|memory allocation of \d+ bytes failed|^Unable to allocate [\d.]+ [GTM]iB"
         r"|OOMKilled|\boom[-_]kill event|^(?!.*\b(?:may|might|could)\b).*killed by the OOM"
-        r"|killed due to memory pressure|node running low on memory",
+        r"|killed due to memory pressure|node running low on memory|exceeded (?:job )?memory limit",
     ),
     _sign(
         Cause.OOM_HOST, Reach.ERROR, _HOST_MEMORY,
@@ -169,7 +170,7 @@ SIGNS: tuple[ErrorPattern, ...] = (
     _sign(Cause.SETUP, Reach.WORDS, _NO_PROGRAM, r"(?i:\bexecv\w*\W.*permission denied|\bexec: .*permission denied)"),
     _sign(
         Cause.PERMISSION, Reach.WORDS, _NO_PERMISSION,
-        r"^(?!.*(?i:rate.?limit|quota.?exceeded|open the log)).*(?:"
+        r"^(?!.*(?i:rate.?limit|open the log)).*(?:"
         r"not have (?:\S+\.\S+\.\S+ |the )?(?:access|permission)"
         r"|(?i:permission_?\s?denied|access_?\s?(?:is )?denied|denied (?:on|for) resource)|(?:^|: )denied(?:: |\.?$)"
         r"|^(?:ERROR|remote): Repository not found"
@@ -183,22 +184,31 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|insufficient (?:authentication )?(?:scope|perm)|api[_ ]key not|requires? an? api[_ ]key"
         r"|no api[_ ]key|missing (?:username|credentials?|(?:api|access|auth\w*) (?:key|token))|kaggle\.json"
         r"|not in the authorized list|must be (?:authenticated|logged in)"
+        r"|not (?:currently )?(?:logged in|have an active account)|no (?:pull|push|read|write) access"
+        r"|forbidden from|(?:user|account|caller) is forbidden|is forbidden: user|(?:set|keyerror:).{0,20}_api_?key\b"
         r"|(?:invalid|bad) (?:api[_ ]key|username or|(?:user|access) token|\w* ?credentials)))",
     ),
     _sign(
         Cause.SETUP, Reach.WORDS, "there is no `python` where it runs: Ubuntu has only `python3`; use that",
         r"^\S+(?: line \d+:| \d+:)? python: (?:command )?not found$|env: ‘?python’?: No such file",
     ),
-    _sign(Cause.SETUP, Reach.WORDS, _NOT_INSTALLED, r": (?:command )?not found$|^\S*env: .*: No such file", 127),
+    _sign(
+        Cause.SETUP, Reach.WORDS, _NOT_INSTALLED,
+        r": (?:command )?not found$|^\S*env: .*: No such file|^\S+: (?:(?:line )?\d+: )?\S+: No such file", 127,
+    ),
     _sign(
         Cause.SETUP, Reach.WORDS, _NOT_INSTALLED,
         r"^(?:\S+: )?(?:ModuleNotFoundError: )?No module named |Packages?NotFound|DistributionNotFound"
         r"|^ImportError:(?!.*circular import)|cannot open shared object file|undefined symbol"
+        r"|not defined in file \S+ with link time|must be regenerated with"
         r"|(?:version `\S+' not found|not available in this library)"
-        r"|No matching distribution found|ResolutionImpossible|No solution found when resolving"
+        r"|Error while finding module specification for|ResolutionImpossible"
+        r"|No (?:matching )?distributions? (?:at all )?found"
+        r"|No solution found when resolving|have conflicting dependencies|Could not solve for environment specs"
+        r"|did not run successfully\b|^(?:ERROR|FAILED): Build (?:failed|did NOT complete)"
         r"|[Ff]ailed (?:to build|building wheel)|subprocess-exited-with-error|requires a different Python"
-        r"|^Command not found: |may indicate binary incompatibility|Check installed software versions"
-        r"|(?:jax(?:lib)?|libtpu) version .*(?:incompatible|too old)"
+        r"|^Command not found: |^sudo: \S+: command not found|may indicate binary incompatibility"
+        r"|Check installed software versions|(?:jax(?:lib)?|libtpu) version .*(?:incompatible|too old)"
         r"|^(?!.*(?i:checkpoint|dataset|config|schema)).*(?i:\bmismatched .{0,60}\bversions?\b|\bversions? mismatch"
         r"|(?:built|compiled) (?:with|against|for) an? (?:later|newer|older|different) version)"
         r"|(?:requires?|needs?) .{0,40}[<>=~]= ?(?:[1-9]\d*\.\d|\d+\.\d+\.\d)"
@@ -207,11 +217,14 @@ SIGNS: tuple[ErrorPattern, ...] = (
         r"|Poetry configuration is invalid|^The current project could not be installed"
         r"|^CommandNotFoundError: |\bconda init\b|lockfile at \S+ needs to be updated|since poetry\.lock was last"
         r"|externally-managed-environment|metadata-generation-failed|requirements file: |is not installable"
-        r"|cannot be installed in editable|Error (?:build|compil)ing .*extension"
-        r"|^error: (?:Failed to (?:parse|spawn|install|build)\b|[Cc]ommand .* failed with exit |invalid command "
-        r"|.*(?:interpreter found|can't be installed))|(?:No `|could not find a )pyproject\.toml"
-        r"|manifest unknown|no matching manifest|OCI runtime \w+ failed|Cannot connect to the Docker daemon"
-        r"|^CMake Error|^compilation terminated|^E: (?:Unable to locate|Couldn't find|Package) ",
+        r"|cannot be installed in editable|not a valid editable requirement|Error (?:build|compil)ing .*extension"
+        r"|^error: (?:Distribution not found|Failed to (?:parse|spawn|install|build)\b|invalid command "
+        r"|[Cc]ommand .* failed with exit |.*(?:interpreter found|can't be installed))"
+        r"|(?:No `|could not find a )pyproject\.toml|manifest unknown|no matching manifest|OCI runtime \w+ failed"
+        r"|Cannot connect to the Docker daemon"
+        r"|^CMake Error|^compilation terminated|^(?:\S*g(?:cc|\+\+)|clang\S*|cc1\w*|collect2): (?:fatal )?error: "
+        r"|is not a git command|(?:no executable \S+|executable file not|Container command \S+ not) found"
+        r"|^exec \S+: no such file|^E: (?:Unable to locate|Couldn't find|Package) ",
     ),
     _sign(
         Cause.SETUP, Reach.MESSAGE, _NOT_INSTALLED,
@@ -258,11 +271,13 @@ SIGNS: tuple[ErrorPattern, ...] = (
     ),
     _sign(
         Cause.BAD_SPEC, Reach.WORDS, _USAGE,
-        r"^FATAL Flags parsing error|^ERROR: (?:Could not consume arg|The function received no value)"
+        r"^FATAL Flags parsing error|^ERROR: Unknown command line flag"
+        r"|^ERROR: (?:Could not consume arg|The function received no value)"
         r"|^Could not (?:override|append to config)|^In \S+: (?:Could not find |Override )"
         r"|^(?:mismatched|extraneous) input '|^no viable alternative at input '|not used by the HfArgumentParser"
         r"|^(?:absl\.flags\.\S*\.(?!Unparsed|Duplicate)|click\.exceptions\.|argparse\.|draccus\.\S*\."
-        r"|hydra\.errors\.(?!Instantiation))\w+: |(?:passed|given) (?:at|on) the command.line",
+        r"|hydra\.errors\.(?!Instantiation))\w+: |Missing mandatory value: "
+        r"|(?:passed|given) (?:at|on) the command.line",
     ),
 )  # fmt: skip
 
@@ -277,16 +292,20 @@ _OF_WORKER = re.compile(
 #: errors of a launcher about its child: the lines before them are the child's, and may have its exit code
 _LAUNCHER = re.compile(
     r"ChildFailedError|CalledProcessError|ProcessExitedException|^Signal \d|: Pip failed|could not be transferred"
-    r"|(?:[Ss]ee|[Cc]heck)\b.{1,60}\babove\b|died unexpectedly|WorkerCrashedError"
+    r"|(?:[Ss]ee|[Cc]heck)\b.{1,60}\babove\b|See inner exception|died unexpectedly|WorkerCrashedError"
 )
 _CHILD_CODE = re.compile(r"(?:exitcode|exit (?:code|status))[\s:]{1,4}(\d+)")
 
-#: what an installer prints when the network fails: the next try may succeed, so that nothing is missing
-_NETWORK = re.compile(
+#: what an installer prints when the network fails or it is killed: it may succeed the next time, and nothing is missing
+_MAY_PASS = re.compile(
     r"(?i:timed out|connection (?:reset|refused|aborted|broken|closed|error)|broken pipe|unreachable"
     r"|ConnectionError|(?:connect|read)timeout|name resolution|failure resolving|could not resolve|not known"
-    r"|error sending request|body error|too many requests|bad gateway|service unavailable|certificate)"
+    r"|error sending request|body error|too many requests|bad gateway|service unavailable|certificate"
+    r"|exit (?:code|status):? 137\b)"
 )
+
+#: what the cloud answers with 403, too, maybe on a line of its own
+_QUOTA = re.compile(r"(?i:insufficient .{0,20}quota|quota.?exceeded|exceed\w* .{0,30}quota)")
 
 #: what a process prints when another one, or another host, is gone
 ECHO = re.compile(
@@ -295,7 +314,7 @@ ECHO = re.compile(
     r"|another task (?:died|has (?:failed|crashed))|Watchdog caught collective operation timeout"
     r"|(?i:(?:gloo|nccl|c10d|tcpstore|coordination|rendezvous|mesh_service).*"
     r"(?:connection (?:reset|closed|refused)|socket closed|broken pipe|timed? ?out|has failed))"
-    r"|(?:Xla|Jax)RuntimeError: UNAVAILABLE.*(?i:socket|connect)|UNAVAILABLE: Socket closed|grpc_status\W{0,3}14\b"
+    r"|(?:Xla|Jax)RuntimeError: UNAVAILABLE.*(?i:socket|connect)|(?i:unavailable: socket closed)|grpc_status\W{0,3}14\b"
     r"|Connection (?:reset|closed) by remote peer|Rendezvous(?:Timeout|Connection|Closed)Error"
     r"|Dist(?:Store|Network)Error(?!.*failed to (?:listen|bind))"
     r"|UnavailableError: .*Socket closed|store->\w+\(.*Socket Timeout"
@@ -324,10 +343,12 @@ def sign_of(report: HostReport) -> tuple[ErrorPattern, list[str]] | None:
         codes.update(int(code) for x in (error, *near) for code in _CHILD_CODE.findall(x))
         error = ""
     beside = [x for x in near if SIGNS[0].pattern.search(x)] if _OF_TPU.search(error) else []
-    if error.startswith("AssertionError"):  # the line of code is the condition
-        frames = [x.text.strip() for x in lines if x.part == "frame"]
-        whole += [text for text in frames[-1:] if text.startswith("assert ")]
-    network = any(_NETWORK.search(text) for text in near)
+    frame = next((x.text.strip() for x in reversed(lines) if x.part == "frame"), "")
+    if error.startswith("AssertionError") and frame.startswith("assert "):
+        whole.append(frame)  # the line of code is the condition
+    if "child_exception_type" in frame and _NO_CHILD.match(error):
+        return NOT_STARTED, [error]
+    may_pass = any(_MAY_PASS.search(text) for text in near)
     for sign in SIGNS:
         if sign.words == _NO_TPU and report.progress.step is not None:
             continue  # it did come up
@@ -338,14 +359,18 @@ def sign_of(report: HostReport) -> tuple[ErrorPattern, list[str]] | None:
             texts = [*own, *beside]
         near_counts = not error or (of_worker and sign.cause is Cause.OOM_HOST)
         if sign.reach is Reach.NEAR or (sign.reach is Reach.WORDS and near_counts):
-            texts += [] if sign.words == _NOT_INSTALLED and not sign.code and network else near
+            texts += [] if sign.words == _NOT_INSTALLED and not sign.code and may_pass else near
         matches = [text for text in texts if sign.pattern.search(text)]
-        if matches:
+        if matches and not (sign.cause is Cause.PERMISSION and any(map(_QUOTA.search, texts))):
             return sign, matches
     return None
 
 
+#: errors of `subprocess` about a command that it cannot execute; a path that is missing may be the folder to run it in
+_NO_CHILD = re.compile(r"PermissionError: |FileNotFoundError: .*: '[^/']+'$")
+
 KILLED = _sign(Cause.OOM_HOST, Reach.ERROR, _HOST_MEMORY, "")
+NOT_STARTED = _sign(Cause.SETUP, Reach.ERROR, _NO_COMMAND, "")
 _COSTLY = frozenset({Cause.TPU_BUSY, Cause.BAD_HOST})
 
 

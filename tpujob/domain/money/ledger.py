@@ -47,8 +47,8 @@ def free(slice: Slice) -> bool:
 
 def certain(slice: Slice) -> Slice:
     """Return the slice with the end of its billed time at the last moment that is certain, if it is gone."""
-    end = slice.gone_at if slice.certain_until is None else slice.certain_until
-    return slice if slice.gone_at is None else replace(slice, gone_at=end)
+    unsure = slice.gone_at is not None and slice.certain_until is not None
+    return replace(slice, gone_at=slice.certain_until) if unsure else slice
 
 
 def accrued(rate: int, time: int) -> int:

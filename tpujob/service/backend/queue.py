@@ -216,7 +216,7 @@ class QueueReader:
         texts, hint = list[str](), _MORE
         settings, known, now = self._queue.settings, self._breaker.circuits(), self._clock.now()
         for offer in offers:
-            way = wanted(offer.type, offer.zone, offer.pricing, offer.provider, offer.tpu_slices)
+            way = wanted(offer)
             above = too_big(way, settings, known, now)
             if not above:
                 return

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import NamedTuple
 
 from tpujob.domain.text import clean
@@ -31,14 +30,15 @@ def parse(host: int, data: bytes, number: int) -> list[StampedLine]:
     """Return the lines of `data`, which are whole; the first has that number. A line without a time, which no agent
     writes, gets the time of the line before it, and so does one with an earlier time: the lines of a host keep their
     order."""
-    lines = data.split(b"\n")
-    lines.pop()
-    stamps = _STAMP.findall(data)
-    times = accumulate((float(stamp or 0) for stamp in stamps), max)
-    return [
-        StampedLine(host, number + i, at, line[len(stamp) + 1 :] if stamp else line)
-        for i, (line, stamp, at) in enumerate(zip(lines, stamps, times, strict=False))
-    ]
+    lines: list[StampedLine] = []
+    at = 0.0
+    for stored in data.split(b"\n")[:-1]:
+        stamp = _STAMP.match(stored)
+        if stamp and stamp[1]:
+            at = max(at, float(stamp[1]))
+        raw = stored[stamp.end() :] if stamp else stored
+        lines.append(StampedLine(host, number + len(lines), at, raw))
+    return lines
 
 
 def time_of(stored: bytes) -> float:

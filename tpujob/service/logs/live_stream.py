@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 UNSTORED_TTL = 600.0
 CONNECT = 10.0  #: seconds for a connection
 TRIES = 2  #: failed tries after a stream's end that are no trouble: the program may have ended, too
+STARTING = 60.0  #: seconds after an attempt's start in which an agent need not listen yet
 STREAMS = 64  #: hosts of one attempt that are followed; the others are read from the bucket
 #: bytes of the tails of one attempt, and of one host at least
 ROOM, LEAST = 32 * 1024 * 1024, 256 * 1024
@@ -92,7 +93,8 @@ class LiveLogs:
             patience = min(limits.first - (now - followed.began), until.left())
             if patience > 0:
                 self._change.wait_for(followed.has_begun, patience)
-            return followed.tails()
+            starts = max(job.attempts[-1].started_at, job.wake)
+            return followed.tails(starting=time.time() < starts + STARTING)
 
     def close(self) -> None:
         """End all streams. Safe to repeat."""
@@ -189,9 +191,9 @@ class _Attempt:
         self.connect()
         return all(h in self.rings or (s.tried and not s.heard) for h, s in self.streams.items())
 
-    def tails(self) -> Tails:
+    def tails(self, *, starting: bool = False) -> Tails:
         heard = [h for h, stream in self.streams.items() if stream.heard and h in self.rings]
-        trouble = next((s.trouble for s in self.streams.values() if s.trouble), "")
+        trouble = next((s.trouble for s in self.streams.values() if s.trouble and not starting), "")
         tails = {host: ring.now() for host, ring in self.rings.items()}
         short = any(ring.short for ring in self.rings.values())
         if short and not trouble:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from tpujob.protocol import live
 from tpujob.protocol.segment import SegmentFacts
 from tpujob.service.logs.lines import time_of
-from tpujob.service.logs.segment_reader import after_lines
 from tpujob.service.logs.segments import Segment
 
 #: bytes of memory for each message that is kept, beside its lines
@@ -86,19 +85,27 @@ class Ring:
         return LiveTail(self._base, self.settled, self.end, tuple(self._blocks))
 
 
+def after_lines(data: bytes, lines: int) -> bytes:
+    """Return the data without so many of its first lines."""
+    begin = 0
+    for _ in range(lines):
+        begin = data.find(b"\n", begin) + 1
+        if not begin:
+            return b""
+    return data[begin:]
+
+
 def joined(
     host: int, stored: Sequence[Segment], tail: LiveTail, seen: int = 0, *, over: bool = False
-) -> Segment | None:
-    """Return what comes after the stored segments, which were listed after the tail was heard, or reach up to it.
-    None: nothing, or the lines between are not stored yet. `seen`: the number of the last line that the reader has.
+) -> list[Segment]:
+    """Return what comes after the stored segments, which were listed after the tail was heard, or reach up to it;
+    empty: nothing, or the lines between are not stored yet. `seen`: the number of the last line that the reader has.
     `over`: no more will be stored, and lines that are not count as missing."""
-    if any(segment.facts is None for segment in stored):
-        return None  # its agent cannot be followed
     last = stored[-1].last if stored else 0
     if tail.end <= last or tail.end + over <= seen:
-        return None
+        return []
     if tail.base > max(last, seen, tail.settled) and not over:
-        return None
+        return []
     before = max(last, tail.base)
     begin = max(before, min(seen, tail.end))
     data, lines = tail.after(begin), tail.end - begin
@@ -108,4 +115,4 @@ def joined(
         text = f"{newest:.3f} [tpujob] the agent of this host ended before it had stored {lost}\n"
         data, lines = data + text.encode(), lines + 1
     facts = SegmentFacts(begin + 1, lines, time_of(data))
-    return Segment(host, f"live:{host}", len(data), begin, facts, data)
+    return [Segment(host, f"live:{host}", len(data), begin, facts, data)]

@@ -1,11 +1,10 @@
 """Queries on a job's log. Every answer takes bounded time and memory, and is read from the bucket alone."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from threading import BoundedSemaphore
-from typing import TypeVar
 
 from tpujob.api import LogBlock, LogLine, LogMatches, LogPage, LogWindow, SearchQuery, WindowQuery
 from tpujob.domain.model import Job
@@ -17,10 +16,10 @@ from tpujob.service.logs import notes, window
 from tpujob.service.logs.lines import Cursor, StampedLine, read_cursor, text_of
 from tpujob.service.logs.live_stream import NOTHING, LiveLogs, Tails
 from tpujob.service.logs.live_tail import joined
-from tpujob.service.logs.reader import LogReader, Positions
+from tpujob.service.logs.reader import HostLog, LogReader, Place
 from tpujob.service.logs.search import LogPattern, Searches, matcher
 from tpujob.service.logs.segment_reader import SegmentReader
-from tpujob.service.logs.segments import LIST_TTL, SegmentLists
+from tpujob.service.logs.segments import LIST_TTL, SegmentLists, Segments
 
 PAGE_BYTES, PAGE_LINES = 1024 * 1024, 5000
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -29,10 +28,6 @@ MATCHES, MAX_MATCHES = 100, 1000
 ANSWER, SEARCH = 15.0, 6.0
 #: searches at once: each holds a thread and a processor
 SEARCHES = 4
-
-T = TypeVar("T")
-#: reads behind the given lines: returns the data, the number of the last line read of each host, whether there is more
-_Read = Callable[[LogReader, Mapping[int, int]], tuple[T, dict[int, int], bool]]
 
 
 class Logs:
@@ -75,11 +70,11 @@ class Logs:
             return LogPage(lines=[], cursor="", done=job.state.final, attempt=0)
         if tail is not None and not cursor:
             log = self._open(job, at.attempt, host, self._deadline())
-            back = log.backward(log.end(), PAGE_BYTES)
-            lines, more = _fitting(back, PAGE_BYTES, min(tail, PAGE_LINES))[::-1], False
-            at = _end(log, at.attempt)
+            back = log.read(log.end(), PAGE_BYTES, backward=True)
+            lines = _fitting(back, PAGE_BYTES, min(tail, PAGE_LINES))[::-1]
+            at, more = Cursor(at.attempt, log.end()), False
         else:
-            lines, at, more = self._ahead(job, host, attempt, at, _read_page)
+            lines, at, more = self._ahead(job, host, attempt, at, PAGE_BYTES, PAGE_LINES)
         shown = [
             LogLine(host=x.host, at=rfc3339(x.at), text=text_of(x.raw), line=x.number)
             for x in lines
@@ -94,7 +89,8 @@ class Logs:
         at = _start(job, host, attempt, cursor)
         if at.attempt == 0:
             return LogBlock(b"", "", done=job.state.final, more=False)
-        data, at, more = self._ahead(job, host, attempt, at, _read_block)
+        lines, at, more = self._ahead(job, host, attempt, at, BLOCK_BYTES)
+        data = b"".join([b"%d %.3f %b\n" % (x.host, x.at, x.raw) for x in lines])
         more = more or (bool(data) and _goes_on(job, attempt, at))
         done = not more and _ended(job, attempt, at)
         until = self._deadline()
@@ -106,16 +102,19 @@ class Logs:
         return LogBlock(data, str(at), done=done, more=more, note=note)
 
     def _ahead(
-        self, job: Job, host: int | None, attempt: int | None, at: Cursor, read: _Read[T]
-    ) -> tuple[T, Cursor, bool]:
-        """Return the lines after the cursor, the cursor behind them, and whether there are more."""
+        self, job: Job, host: int | None, attempt: int | None, at: Cursor, size: int, limit: int = 0
+    ) -> tuple[list[StampedLine], Cursor, bool]:
+        """Return the lines behind the cursor, the cursor behind them, and whether there are more. `limit`: at most so
+        many lines, and `size` bytes; 0: all that is read in one go, about `size` bytes."""
         until = self._deadline()
         while True:
             log = self._open(job, at.attempt, host, until, at.given)
-            lines, positions, is_cut = read(log, at.given)
-            at = Cursor(at.attempt, {**at.given, **positions})
-            if lines or is_cut or not _goes_on(job, attempt, at):
-                return lines, at, is_cut
+            read = log.read(at.given, size, once=True)
+            lines = _fitting(read, size, limit) if limit else list(read)
+            at = Cursor(at.attempt, {**at.given, **{line.host: line.number for line in lines}})
+            if lines or not _goes_on(job, attempt, at):
+                more = any(of.last > at.given.get(of.host, 0) for of in log.logs.values())
+                return lines, at, more and bool(lines)
             at = Cursor(at.attempt + 1)
 
     def window(self, job: Job, query: WindowQuery) -> LogWindow:
@@ -136,7 +135,7 @@ class Logs:
         if query.get("text") and lines:
             with self._seat():
                 window.mark(lines, matcher(_query(query)).spans)
-        before, total = sum(place.values()) - back, log.lines
+        before, total = log.lines_before(place) - back, log.lines
         last = before + len(lines) >= total
         return LogWindow(
             attempt=number,
@@ -146,7 +145,7 @@ class Logs:
             total=total,
             hosts=[notes.of_host(host_log) for host_log in every.logs.values()],
             notes=self._notes(job, number, log, host, until),
-            cursor=str(_end(log, number)) if last else "",
+            cursor=str(Cursor(number, log.end())) if last else "",
             done=last and _ended(job, attempt, Cursor(number)),
         )
 
@@ -158,7 +157,7 @@ class Logs:
         log = (
             self._open(job, number, asked.get("host"), until)
             if number
-            else LogReader({}, self._reader, until)
+            else LogReader({}, self._reader)
         )
         limit = _within(asked.get("limit", MATCHES), MAX_MATCHES)
         width = _within(asked.get("width", window.WIDTH), window.MAX_WIDTH)
@@ -197,29 +196,29 @@ class Logs:
         attempt: int,
         host: int | None,
         until: Deadline,
-        positions: Mapping[int, int] = {},
+        given: Mapping[int, int] = {},
     ) -> LogReader:
-        """Return the stored lines and, behind them, those not stored yet. `positions`: by host, the last line that the
+        """Return the stored lines and, behind them, those not stored yet. `given`: by host, the last line that the
         reader has; stored lines up to it may be left out."""
         tails = self._tails(job, attempt, until)  # before the list
         heard = {of: tail for of, tail in tails.of.items() if host in (None, of)}
         # the next page starts after the joined lines; at the end, lines found nowhere count as lost
         ends = {of: tail.end if tails.over else tail.base for of, tail in heard.items()}
-        if tails.whole and all(end <= positions.get(of, 0) for of, end in ends.items()):
-            by_host = {}
-        else:
-            needed = {of: n for of, n in ends.items() if tails.over or n > positions.get(of, 0)}
-            by_host = self._lists.find(
+        needed = {of: n for of, n in ends.items() if tails.over or n > given.get(of, 0)}
+        stored: Segments = {}
+        if needed or not tails.whole:
+            stored = self._lists.find(
                 job, attempt, host, until, ends=needed, settled_at=tails.settled_at,
                 complete=tails.whole,
             )  # fmt: skip
-        by_host = {of: [*segments] for of, segments in by_host.items()}
-        for of, tail in heard.items():
-            seen = positions.get(of, 0)
-            segment = joined(of, by_host.get(of, []), tail, seen, over=tails.over)
-            if segment:
-                by_host.setdefault(of, []).append(segment)
-        return LogReader(by_host, self._reader, until)
+        logs: dict[int, HostLog] = {}
+        for of in sorted({*stored, *heard}):
+            segments = [*stored.get(of, ())]
+            if of in heard:
+                segments += joined(of, segments, heard[of], given.get(of, 0), over=tails.over)
+            if segments:
+                logs[of] = HostLog(of, segments, self._reader, until)
+        return LogReader(logs, self._reader)
 
     def _tails(self, job: Job, attempt: int, until: Deadline) -> Tails:
         return self._live.tails(job, attempt, until) if self._live else NOTHING
@@ -267,31 +266,6 @@ def _ended(job: Job, attempt: int | None, at: Cursor) -> bool:
     return job.state.final if at.attempt == len(job.attempts) else attempt is not None
 
 
-def _read_page(
-    log: LogReader, positions: Mapping[int, int]
-) -> tuple[Sequence[StampedLine], dict[int, int], bool]:
-    lines, is_cut = log.ahead(log.after(positions), PAGE_BYTES)
-    taken = _fitting(lines, PAGE_BYTES, PAGE_LINES)
-    is_cut = is_cut or len(taken) < len(lines)
-    return taken, {line.host: line.number for line in taken}, is_cut
-
-
-def _read_block(log: LogReader, positions: Mapping[int, int]) -> tuple[bytes, dict[int, int], bool]:
-    """Return whole lines, each with host and time in front."""
-    if len(log.logs) > 1:
-        lines, is_cut = log.ahead(log.after(positions), BLOCK_BYTES)
-        data = b"".join([b"%d %.3f %b\n" % (x.host, x.at, x.raw) for x in lines])
-        return data, {line.host: line.number for line in lines}, is_cut
-    runs_by_host, is_cut = log.read_ahead(log.after(positions), BLOCK_BYTES)
-    for host, runs in runs_by_host.items():
-        if runs:  # one host: nothing to merge
-            front = b"%d " % host
-            data = b"".join(run.data for run in runs)[:-1]
-            last = runs[-1].number + runs[-1].lines - 1
-            return front + data.replace(b"\n", b"\n" + front) + b"\n", {host: last}, is_cut
-    return b"", {}, is_cut
-
-
 def _fitting(lines: Iterable[StampedLine], size: int, limit: int) -> list[StampedLine]:
     """Return the first lines, as many as there is room for, one at least."""
     taken: list[StampedLine] = []
@@ -303,18 +277,11 @@ def _fitting(lines: Iterable[StampedLine], size: int, limit: int) -> list[Stampe
     return taken
 
 
-def _end(log: LogReader, attempt: int) -> Cursor:
-    """Return the cursor behind the last line of each host."""
-    return Cursor(attempt, {host: host_log.last for host, host_log in log.logs.items()})
-
-
-def _place(log: LogReader, query: WindowQuery | SearchQuery, *, behind: bool) -> Positions | None:
+def _place(log: LogReader, query: WindowQuery | SearchQuery, *, behind: bool) -> Place | None:
     """Return the place that the query names; None: it names none."""
     if "line" in query:
         host = query.get("of", query.get("host", 0))
-        if host not in log.logs:
-            return log.begin()
-        return log.at_line(host, log.logs[host].position(query["line"]), behind=behind)
+        return log.at_line(host, query["line"], behind=behind)
     return log.at_part(query["part"]) if "part" in query else None
 
 

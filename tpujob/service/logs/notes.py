@@ -29,7 +29,7 @@ def unfinished(job: Job, attempt: int, log: LogReader, host: int | None = None) 
     open_ones = {
         of: newest.last
         for of, host_log in log.logs.items()
-        if (newest := host_log.segments[-1]).facts and newest.facts.open and newest.data is None
+        if (newest := host_log.segments[-1]).facts.open and newest.data is None
     }
     remarks: list[str] = []
     if open_ones:

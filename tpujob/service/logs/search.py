@@ -2,7 +2,7 @@
 growing log is searched from its old end on."""
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
@@ -16,9 +16,9 @@ from tpujob.errors import BadRequest
 from tpujob.lib.lru import LruDict
 from tpujob.lib.tries import Deadline
 from tpujob.service.logs.lines import StampedLine, raw_of, shown, time_of, tracebacks, whole
-from tpujob.service.logs.reader import HostLog, LogReader, Positions
+from tpujob.service.logs.reader import HostLog, LogReader, Place
 from tpujob.service.logs.segment_reader import AT_ONCE, SegmentReader
-from tpujob.service.logs.segments import Key
+from tpujob.service.logs.segments import Key, Segment
 
 re2: Any = _re2  # which has no types
 
@@ -174,52 +174,41 @@ class Searches:
         return Counted(counts, all(s.key in counts for s in segments), searched)
 
     def after(
-        self, log: LogReader, place: Positions, counted: Counted, by: Matcher, limit: int, until: Deadline
+        self, log: LogReader, place: Place, counted: Counted, by: Matcher, limit: int, until: Deadline
     ) -> list[StampedLine]:  # fmt: skip
         """Return the first matches after a place."""
 
-        def matches(host: int, of: HostLog) -> Iterator[StampedLine]:
-            for at, segment in enumerate(of.segments):
-                if of.starts[at + 1] > place[host] and counted.counts.get(segment.key):
-                    streams = self._matches(of, at, by, until)
-                    yield from (line for position, line in streams if position >= place[host])
+        def matches(of: HostLog, place: int) -> Iterator[StampedLine]:
+            for segment in of.segments:
+                if segment.last > place and counted.counts.get(segment.key):
+                    yield from (x for x in self._matches(segment, by, until) if x.number > place)
 
-        streams = [matches(host, of) for host, of in log.logs.items()]
+        streams = [matches(of, place.get(host, 0)) for host, of in log.logs.items()]
         return list(islice(heapq.merge(*streams, key=_TIME), limit))
 
     def before(
-        self, log: LogReader, place: Positions, counted: Counted, by: Matcher, until: Deadline
+        self, log: LogReader, place: Place, counted: Counted, by: Matcher, until: Deadline
     ) -> tuple[int, StampedLine | None]:
         """Return how many matches are before a place, and the last of them."""
-        streams = [
-            self._before(of, place[host], counted, by, until) for host, of in log.logs.items()
-        ]
-        last = [line for _, line in streams if line]
-        return sum(count for count, _ in streams), max(
-            last, key=lambda x: (x.at, x.host), default=None
-        )
+        total, lasts = 0, list[StampedLine]()
+        for host, of in log.logs.items():
+            end, last = place.get(host, 0), None
+            for segment in reversed(of.segments):
+                count = counted.counts.get(segment.key, 0)
+                if not count or segment.first > end:
+                    continue
+                if last is None or segment.last > end:
+                    earlier = [x for x in self._matches(segment, by, until) if x.number <= end]
+                    count, last = len(earlier), earlier[-1] if earlier else last
+                total += count
+            if last:
+                lasts.append(last)
+        return total, max(lasts, key=lambda x: (x.at, x.host), default=None)
 
-    def _before(
-        self, of: HostLog, position: int, counted: Counted, by: Matcher, until: Deadline
-    ) -> tuple[int, StampedLine | None]:
-        total, last = 0, None
-        for at in range(len(of.segments) - 1, -1, -1):
-            count = counted.counts.get(of.segments[at].key, 0)
-            if not count or of.starts[at] >= position:
-                continue
-            if last is None or of.starts[at + 1] > position:
-                earlier = [x for p, x in self._matches(of, at, by, until) if p < position]
-                count, last = len(earlier), earlier[-1] if earlier else last
-            total += count
-        return total, last
-
-    def _matches(
-        self, of: HostLog, at: int, by: Matcher, until: Deadline
-    ) -> Sequence[tuple[int, StampedLine]]:
-        """Return the matches of one segment, with their positions in the host's log."""
-        data = whole(self._reader.read(of.segments[at], until))
-        stored, first, start = data.split(b"\n"), of.first[at], of.starts[at]
+    def _matches(self, segment: Segment, by: Matcher, until: Deadline) -> list[StampedLine]:
+        data = whole(self._reader.read(segment, until))
+        lines = data.split(b"\n")
         return [
-            (start + i, StampedLine(of.host, first + i, time_of(stored[i]), raw_of(stored[i])))
+            StampedLine(segment.host, segment.first + i, time_of(lines[i]), raw_of(lines[i]))
             for i in by.lines(data)
         ]

@@ -45,8 +45,7 @@ class Segment:
     path: str
     size: int
     generation: int
-    #: None: its lines are known only once they were counted
-    facts: SegmentFacts | None
+    facts: SegmentFacts
     #: the content of a segment that is not stored yet
     data: bytes | None = None
 
@@ -56,9 +55,18 @@ class Segment:
         return self.path, self.generation, self.size
 
     @property
+    def first(self) -> int:
+        """The number of its first line."""
+        return self.facts.line
+
+    @property
+    def lines(self) -> int:
+        return self.facts.lines
+
+    @property
     def last(self) -> int:
-        """The number of its last line, if that is known."""
-        return self.facts.line + self.facts.lines - 1 if self.facts else 0
+        """The number of its last line; of a segment without lines, that of the line before it."""
+        return self.facts.line + self.facts.lines - 1
 
 
 #: the segments of each host, in order
@@ -143,16 +151,16 @@ class SegmentLists:
 def read_segments(
     workdir: str, attempt: int, blobs: Iterable[Blob], hosts: Sequence[int]
 ) -> Segments:
-    """Return the segments in these objects by host, in order of lines, each line once."""
+    """Return the segments in these objects by host, in order of lines. An object whose metadata are not those of an
+    agent, or name more lines than it has bytes, is passed over."""
     by_host: dict[int, list[Segment]] = {}
     for blob in blobs:
         of, host, _ = paths.read_log_path(workdir, blob.path) or (0, 0, 0)
         if of == attempt and host in hosts:
             size, facts = min(blob.size, MAX_SEGMENT), segment.read(blob.metadata)
-            if facts and facts.lines > size:  # a line has a byte at least
-                facts = None
-            piece = Segment(host, blob.path, size, blob.generation, facts)
-            by_host.setdefault(host, []).append(piece)
+            if facts and facts.lines <= size:
+                piece = Segment(host, blob.path, size, blob.generation, facts)
+                by_host.setdefault(host, []).append(piece)
     in_order = ((host, _in_order(segments)) for host, segments in sorted(by_host.items()))
     return {host: segments for host, segments in in_order if segments}
 
@@ -168,24 +176,18 @@ def host_count(job: Job, attempt: int) -> int:
 
 def _in_order(segments: list[Segment]) -> list[Segment]:
     """Sort the segments of one host; leave out those without a line that is not in an earlier one."""
-    if not all(piece.facts for piece in segments):
-        return sorted(segments, key=lambda piece: piece.path)
     ordered: list[Segment] = []
     end = closed = 0
-    for piece in sorted(segments, key=_place):
+    for piece in sorted(segments, key=lambda piece: (piece.first, -piece.last)):
         if piece.last > end:
             ordered.append(piece)
             end = piece.last
-        if piece.facts and not piece.facts.lines and not piece.facts.open:
+        if not piece.lines and not piece.facts.open:
             closed = max(closed, piece.last)
-    if ordered and (facts := ordered[-1].facts) and closed >= end:
+    if ordered and closed >= end:
         # a piece without lines says that the line before it was the last one
-        ordered[-1] = replace(ordered[-1], facts=facts._replace(open=False))
+        ordered[-1] = replace(ordered[-1], facts=ordered[-1].facts._replace(open=False))
     return ordered
-
-
-def _place(piece: Segment) -> tuple[int, int]:
-    return piece.facts.line if piece.facts else 0, -piece.last
 
 
 def _reaches(segments: Segments, ends: Mapping[int, int]) -> bool:

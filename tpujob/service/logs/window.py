@@ -6,7 +6,7 @@ from itertools import islice
 from tpujob.api import WindowLine
 from tpujob.domain.text import rfc3339
 from tpujob.service.logs.lines import StampedLine, text_of
-from tpujob.service.logs.reader import LogReader, Positions
+from tpujob.service.logs.reader import LogReader, Place
 
 ROOM = 48 * 1024  #: bytes of an answer that its lines take, as HTML or as JSON
 LINES, MAX_LINES = 150, 1000
@@ -17,7 +17,7 @@ _ESCAPED = {'"': 4, "'": 4, "<": 3, ">": 3, "&": 4, "\\": 1, "\t": 1}
 
 
 def around(
-    reader: LogReader, place: Positions, side: str, limit: int, width: int
+    reader: LogReader, place: Place, side: str, limit: int, width: int
 ) -> tuple[list[WindowLine], int]:
     """Return lines beside a place, and how many of them are before it. One line is there whatever its size, if there is
     one."""
@@ -27,12 +27,14 @@ def around(
     if side != "before":
         share = room if side == "after" else room * 2 // 3
         keep = limit if side == "after" else -(-limit * 2 // 3)
-        first = [shown(line, width) for line in islice(reader.forward(place, ROOM), keep)]
+        first = [shown(line, width) for line in islice(reader.read(place, ROOM), keep)]
         ahead = fitting(first, share) or first[:1]
         room -= sum(_cost(line["text"]) for line in ahead)
     if side != "after":
         keep = limit - len(ahead)
-        last = [shown(line, width) for line in islice(reader.backward(place, ROOM), keep)]
+        last = [
+            shown(line, width) for line in islice(reader.read(place, ROOM, backward=True), keep)
+        ]
         back = (fitting(last, room) or (last[:1] if side == "before" else []))[::-1]
     return back + ahead, len(back)
 

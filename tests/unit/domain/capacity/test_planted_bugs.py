@@ -55,6 +55,7 @@ class Lab:
 
 def lab(seed: int) -> Lab:
     random, of_slices = Random(seed), Random(f"slices {seed}")
+    of_runtimes = Random(f"runtimes {seed}")
     pick = random.choice
     jobs: list[QueueEntry] = []
     for number in range(1, random.randint(4, 16)):
@@ -85,6 +86,8 @@ def lab(seed: int) -> Lab:
             edges=pick([(), (), (), *((Edge(job, "success"),) for job in ENDS)]),
             **common,
         )
+        if of_runtimes.random() < 0.1:
+            entry = replace(entry, wanted=tuple(map(of_another_runtime, entry.wanted)))
         jobs.append(entry)
     limits = OwnerLimits(running=pick([None, 2, 4]), chips=pick([None, 72]))
     circuits = {
@@ -285,6 +288,10 @@ def _room(case: Lab, used: list[tuple[str, Wanted]], entry: QueueEntry, giver: Q
     return True
 
 
+def of_another_runtime(slice: Wanted) -> Wanted:
+    return replace(slice, runtime_version="tpu-ubuntu2204-base")
+
+
 def found_in(labs: range) -> set[str]:
     return {fault for case in map(lab, labs) for fault in faults(case, case.plan())}
 
@@ -331,6 +338,10 @@ def _no_new_ones(real: Any, self: Any, entry: QueueEntry, slice: Any) -> None:
 def _without_limits(real: Any, self: Any, entry: QueueEntry) -> Any:
     other = replace_walk(self, replace(self.settings, limits=OwnerLimits(), by_type={}))
     return real(other, entry)
+
+
+def _fits_in_shape(entry: QueueEntry, giver: QueueEntry) -> bool:
+    return entry.hand_on and any(giver.holds and w.shape == giver.holds.shape for w in entry.wanted)
 
 
 def _gives(entry: QueueEntry, until: float) -> QueueEntry:
@@ -438,7 +449,11 @@ BUGS: dict[str, tuple[Callable[[], Patch], str]] = {
         "the first job that a slice fits",
     ),
     "a slice goes to a job that it does not fit": (
-        lambda: walk("_fits", lambda real, self, one, giver: True),
+        lambda: walk("_may_get", lambda real, self, one, giver: True),
+        "the first job that a slice fits",
+    ),
+    "a slice goes to a job that wants another runtime version": (
+        lambda: mock.patch.object(QueueEntry, "fits", _fits_in_shape),
         "the first job that a slice fits",
     ),
     "a reservation never lapses": (
