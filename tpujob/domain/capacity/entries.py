@@ -38,7 +38,7 @@ class Wanted:
     circuits: tuple[str, ...]  #: what it takes up, by `circuits.names`
     chips: int
     runtime_version: str = ""
-    provider: str = CLOUD_TPU
+    provider: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,4 +169,5 @@ def _wanted(
     facts = accelerators.find(type, provider)
     pools = circuits.names(Offer(type, zone, pricing, provider, runtime_version, None))
     pool = f"{zone}/{facts.generation}/{find_pricing(pricing).quota}"
-    return Wanted(type, pools[0], pool, pools, facts.chips * tpu_slices, runtime_version, provider)
+    chips = facts.chips * tpu_slices
+    return Wanted(type, pools[0], pool, pools, chips, runtime_version, provider)
