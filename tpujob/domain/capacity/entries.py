@@ -9,7 +9,6 @@ from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.capacity.usage import charge
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.model import Cause, DesiredState, Edge, Job, Slice, State
