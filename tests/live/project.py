@@ -29,8 +29,9 @@ from tpujob.adapters.google import identity
 from tpujob.adapters.google.rest import GoogleRest
 from tpujob.adapters.ssh import FileKeys, SshHosts
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.hardware.prices import LIST
-from tpujob.domain.model import CLOUD_TPU, Endpoint, Slice
+from tpujob.domain.model import Endpoint, Slice
 from tpujob.domain.observations import Absent
 from tpujob.emulator.driver import FarmClient
 from tpujob.emulator.storage import StorageServer
@@ -264,7 +265,7 @@ def _chosen(
     name = f"{PREFIX}{os.urandom(3).hex()}"
     usd = LIST.usd_per_hour(type, zone, "spot")
     assert usd is not None, f"no spot price is known for {type} in {zone}, and a cap needs one"
-    runtime = accelerators.find(type).runtime_version
+    runtime = accelerators.find(type).row.runtime_version
     slice = a_slice(
         name=name, zone=zone, type=type, runtime_version=runtime, requested_at=time.time()
     )

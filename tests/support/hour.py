@@ -22,7 +22,8 @@ from tests.support.world import (
     service,
 )
 from tpujob.domain import invariants
-from tpujob.domain.model import CLOUD_TPU, Job, Outcome, State
+from tpujob.domain.hardware.generations import CLOUD_TPU
+from tpujob.domain.model import Job, Outcome, State
 from tpujob.domain.observations import SliceState
 from tpujob.engine.loop import RESYNC, SWEEP_EVERY
 from tpujob.engine.reconciler import Reconciler

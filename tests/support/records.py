@@ -6,6 +6,7 @@ from typing import Any
 from tpujob.agent.upload.evidence import TailLine, pick_lines
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.failures import triage
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.host.reports import read_evidence
 from tpujob.domain.model import (
     Accusation,
@@ -32,7 +33,9 @@ ENDPOINTS = (Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2"))
 def a_slice(k: int = 1, **fields: Any) -> Slice:
     """Return the k-th slice of job 1, which is requested unless the fields say more."""
     name, zone, runtime = f"tj-000001-{k}", "us-central2-b", "tpu-ubuntu2204-base"
-    return replace(Slice(name, k, "v4-16", zone, "spot", runtime, 1.0, NOW - 500), **fields)
+    return replace(
+        Slice(name, k, "v4-16", zone, "spot", CLOUD_TPU, runtime, 1.0, NOW - 500), **fields
+    )
 
 
 def respec(spec: JobSpec, **parts: dict[str, Any]) -> JobSpec:
@@ -116,8 +119,8 @@ def with_condemned(job: Job, condemned: dict[str, Any]) -> Job:
     return replace(job, slices=(bad, *serving), attempts=attempts)
 
 
-B = Offer("v6e-8", "us-east5-b", "spot", "rt", 1.0)
-A = Offer("v6e-8", "us-east5-a", "spot", "rt", 1.0)
+B = Offer("v6e-8", "us-east5-b", "spot", CLOUD_TPU, "rt", 1.0)
+A = Offer("v6e-8", "us-east5-a", "spot", CLOUD_TPU, "rt", 1.0)
 FULL = "There is no more capacity"
 V6E = parse(
     {

@@ -22,7 +22,8 @@ from tests.support.world import (
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.agent.upload.evidence import TailLine, pick_lines
 from tpujob.domain.capacity.settings import ANYTHING
-from tpujob.domain.model import CLOUD_TPU, Job, State
+from tpujob.domain.hardware.generations import CLOUD_TPU
+from tpujob.domain.model import Job, State
 from tpujob.domain.money.shared import SharedBudget
 from tpujob.domain.observations import SliceState
 from tpujob.engine.notification_collector import NotificationSetup

@@ -18,6 +18,7 @@ from tpujob.api import HostAccess
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.copies import Copy, CopyProgress
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.domain.money.estimate_shapes import Surroundings
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
@@ -179,7 +180,7 @@ class Cloud:
         if "list" in self.faults.broken:
             raise Transient("503 the service is unavailable")
         return [
-            Owned(m.name, m.zone, m.job_id, m.created_at)
+            Owned(m.name, m.zone, m.job_id, m.created_at, CLOUD_TPU)
             for m in self.machines.values()
             if m.zone in zones
         ]

@@ -6,7 +6,6 @@ from enum import StrEnum
 
 from tpujob.domain.copies import CopyProgress, Saved
 from tpujob.domain.model import (
-    CLOUD_TPU,
     SCHEMA_VERSION,
     Cause,
     End,
@@ -128,10 +127,10 @@ class SliceRequested:
     type: str
     zone: str
     pricing: str
+    provider: str
     runtime_version: str
     usd_per_hour: float | None
     bucket: str = ""
-    provider: str = CLOUD_TPU
     tpu_slices: int = 1
 
 

@@ -82,10 +82,6 @@ class Cause(StrEnum):
     DEPENDENCY = "DEPENDENCY"  #: the condition on another job cannot be met any more
 
 
-#: the default provider, for records without the field `provider`
-CLOUD_TPU = "cloud-tpu"
-
-
 class SliceRole(StrEnum):
     SERVING = "serving"
     CONDEMNED = "condemned"  #: swapped out as bad; kept only until its replacement is ready
@@ -116,6 +112,7 @@ class Slice:
     type: str  #: accelerator type, such as `v4-16`
     zone: str
     pricing: str
+    provider: str  #: the API that it is requested from (`ports/providers.py`)
     runtime_version: str
     usd_per_hour: float | None  #: None: unknown price
     requested_at: float
@@ -142,7 +139,6 @@ class Slice:
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
     tpu_slices: int = 1  #: number of TPU slices; more than one: Multislice
     bucket: str = ""  #: bucket of its attempts' files; empty: the job's
-    provider: str = CLOUD_TPU  #: the API that it is requested from (`ports/providers.py`)
     #: number of jobs that have had the slice: a host refuses a start with an older epoch
     epoch: int = 0
     received_from: str = ""  #: id of the previous job of the slice

@@ -218,7 +218,7 @@ class Orphans:
 
     def _forget(self, name: str) -> bool:
         try:
-            self.hosts.forget(as_slice(Owned(name, "", "", 0.0)))
+            self.hosts.forget(as_slice(Owned(name, "", "", 0.0, "")))
         except (Transient, Refused) as error:
             log.warning("sweep: the keys of %s: %s", name, error)
             return False

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tpujob.domain.actions import HostPlan
-from tpujob.domain.model import CLOUD_TPU, Slice
+from tpujob.domain.model import Slice
 from tpujob.domain.observations import SliceSeen
 
 # Slices --------------------------------------------------------------------------------------------------------------
@@ -19,12 +19,12 @@ class Owned:
     zone: str
     job_id: str
     created_at: float
+    provider: str
     detail: str = ""
     type: str = ""  #: empty: unknown
     pricing: str = ""  #: a name in `PRICINGS`; empty: unknown
     tpu_slices: int = 1  #: number of its TPU slices, all of that type
     suspending: bool = False  #: the cloud is suspending it
-    provider: str = CLOUD_TPU
 
 
 @dataclass(frozen=True, slots=True)

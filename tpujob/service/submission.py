@@ -96,7 +96,7 @@ class Submission:
         for item in views:
             if not item["objects"] and not item["to_bring"]:
                 problems[item["name"]] = BadSpec(f"data: there is nothing below {item['source']}/")
-        facts, slices = accelerators.find(first.type), spec.tpu.slices
+        facts, slices = accelerators.find(first.type, first.provider), spec.tpu.slices
         count = elements.size(spec)
         program = next(elements.elements(spec)).spec if count else spec
         view = PlanView(

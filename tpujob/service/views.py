@@ -69,7 +69,7 @@ def hardware(job: Job) -> Hardware:
         chips=facts.chips * n,
         hosts=facts.hosts * n if facts.known else job.hosts or facts.hosts * n,
         zone=shown.zone if shown else next(iter(job.spec.tpu.zones), ""),
-        runtime_version=shown.runtime_version if shown else facts.runtime_version,
+        runtime_version=shown.runtime_version if shown else facts.row.runtime_version,
     )
 
 

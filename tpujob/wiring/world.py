@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpujob.config.settings import Settings
-from tpujob.domain.model import CLOUD_TPU
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.errors import BackendGone
 from tpujob.ports import Provider
 

@@ -26,7 +26,8 @@ from tpujob.adapters.ssh.keys import new_private_key, public_line
 from tpujob.adapters.ssh.pool import Bounds
 from tpujob.adapters.ssh.transport import MAX_TUNNELS, last_message
 from tpujob.domain.actions import HostPlan
-from tpujob.domain.model import CLOUD_TPU, Endpoint, Slice
+from tpujob.domain.hardware.generations import CLOUD_TPU
+from tpujob.domain.model import Endpoint, Slice
 from tpujob.emulator.driver import FarmClient
 from tpujob.emulator.tpu.errors import CallFault
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient

@@ -19,6 +19,7 @@ from tests.support import gcloud as sdk
 from tests.support.gcloud import Gcloud
 from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node_state, queued, result, until
 from tpujob.adapters.cloud_tpu.request import Options, queued_request
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.model import Slice
 from tpujob.emulator.http_server import HttpThread, Request
 from tpujob.emulator.tpu import rest
@@ -146,7 +147,9 @@ def test_a_slice_is_requested_with_the_fields_that_gcloud_sends(stage: Stage, na
 
 def our_request(name: str, tier: Tier) -> dict[str, Any]:
     """Return the request of the client library, as JSON."""
-    slice = Slice(name, 1, "v4-8", ZONE, tier.pricing, RUNTIME, None, 0.0, tpu_slices=tier.nodes)
+    slice = Slice(
+        name, 1, "v4-8", ZONE, tier.pricing, CLOUD_TPU, RUNTIME, None, 0.0, tpu_slices=tier.nodes
+    )
     request = queued_request(
         slice, tier.options, project=PROJECT, owner="ada", job_id="000007", public_key=KEY
     )

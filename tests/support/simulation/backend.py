@@ -10,7 +10,7 @@ from tests.support.simulation.world import ZONES, World
 from tests.support.virtual_threads import Condition
 from tests.support.world import Inline, SecretsInMemory
 from tpujob.api import HostAccess
-from tpujob.domain.model import CLOUD_TPU
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.engine.loop import Loop
 from tpujob.engine.notification_collector import NotificationSetup
 from tpujob.engine.notifier import Sender

@@ -8,6 +8,7 @@ from tests.support.simulation.faults import SliceFaults
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.world import World
 from tpujob.domain.hardware.accelerators import find
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.engine.slice_cache import LAG
@@ -166,7 +167,9 @@ class Cloud:
     def _list(self, zones: Sequence[str]) -> list[Owned]:
         self.world.check_cloud("list")
         return [
-            Owned(m.name, m.zone, m.job, m.created, suspending=m.suspending(self.sim.now))
+            Owned(
+                m.name, m.zone, m.job, m.created, CLOUD_TPU, suspending=m.suspending(self.sim.now)
+            )
             for m in self.world.machines.values()
             if m.ours and m.zone in zones and self.sim.now >= m.listed_at
         ]

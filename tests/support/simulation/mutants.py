@@ -27,6 +27,7 @@ from tpujob.domain.actions import Decision, Denied, NotYet, StartProgram
 from tpujob.domain.decide import decide, follow_up, holding, queued, releasing
 from tpujob.domain.events import EventKind
 from tpujob.domain.failures import retry, stall, triage
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.host import plan as launch
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Cause, Outcome
@@ -202,7 +203,9 @@ def sweep_takes_foreign_slices() -> Patch:
 
     def listed(self: Cloud, zones: Any) -> list[Owned]:
         machines = self.world.machines.values()
-        return [Owned(m.name, m.zone, m.job, m.created) for m in machines if m.zone in zones]
+        return [
+            Owned(m.name, m.zone, m.job, m.created, CLOUD_TPU) for m in machines if m.zone in zones
+        ]
 
     return mock.patch.object(Cloud, "_list", listed)
 

@@ -173,7 +173,7 @@ def history() -> tuple[list[Event], Job]:
 
     for k in range(1, REFUSALS + 5):
         name, full = f"tj-000001-{k}", Cause.STOCKOUT
-        request = SliceRequested(name, k, "v4-16", "us-central2-b", "spot", "r", 1.0)
+        request = SliceRequested(name, k, "v4-16", "us-central2-b", "spot", "cloud-tpu", "r", 1.0)
         happen(K.SLICE_REQUESTED, request)
         happen(K.RELEASE_STARTED, ReleaseStarted(State.QUEUED, full, refused=full))
         happen(K.DELETE_ASKED, AboutSlice(name))

@@ -11,7 +11,8 @@ from tests.support.records import NOW, a_slice
 from tests.support.stage import Stage, leftover
 from tests.support.waiting import until
 from tests.support.world import Clock, Cloud, Faults
-from tpujob.domain.model import CLOUD_TPU, Slice
+from tpujob.domain.hardware.generations import CLOUD_TPU
+from tpujob.domain.model import Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, Unknown
 from tpujob.engine import Orphans
 from tpujob.engine.slice_cache import SliceCache

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.stage import Stage
-from tpujob.domain.model import CLOUD_TPU, Job, Slice, State
+from tpujob.domain.hardware.generations import CLOUD_TPU
+from tpujob.domain.model import Job, Slice, State
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.engine.slice_cache import (
     AHEAD,

@@ -17,6 +17,7 @@ from tests.support.world import SecretsInMemory
 from tests.unit.notify.receivers import a_message
 from tests.unit.notify.rig import LAB, Notes, Rig
 from tpujob.domain.events import BudgetWarned, EventKind, Finished
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.model import Attempt, Cause, Edge, Proof, State
 from tpujob.domain.notifications import delivery, messages
 from tpujob.domain.notifications.model import MESSAGE_TTL, NotificationKind, Receipt
@@ -161,7 +162,7 @@ def test_a_low_shared_budget_is_reported(used: int, kind: NotificationKind | Non
 
 
 def test_a_leak_is_reported_once_however_often_it_is_swept(rig: Rig) -> None:
-    leak = Owned("tj-000009-1", "us-central2-b", "000009", rig.clock.now() - 7200)
+    leak = Owned("tj-000009-1", "us-central2-b", "000009", rig.clock.now() - 7200, CLOUD_TPU)
     for _ in range(5):
         rig.notifier.leaked([leak])
         rig.run(300)
@@ -184,7 +185,7 @@ def test_rules_of_jobs_users_and_contexts_lead_to_channels(store: Store) -> None
     rig.happens(
         rig.job(user="bob", name="two", spec=spec), EventKind.BUDGET_WARNED, "", BudgetWarned(9, 8)
     )
-    rig.notifier.leaked([Owned("tj-1", "us-central2-b", "1", 0.0)])
+    rig.notifier.leaked([Owned("tj-1", "us-central2-b", "1", 0.0, CLOUD_TPU)])
     rig.run(60)
     sent = {name: kinds(sink) for name, sink in rig.sinks.items()}
     assert sent["ada"] == [NotificationKind.FAILED]
@@ -288,7 +289,7 @@ def test_a_repaired_record_is_reported(rig: Rig, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_message_added_in_a_poll_is_sent_too(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    changes, leak = rig.store.changes, Owned("tj-000009-1", "us-east1-d", "000009", 0.0)
+    changes, leak = rig.store.changes, Owned("tj-000009-1", "us-east1-d", "000009", 0.0, CLOUD_TPU)
 
     def changes_after_a_leak(after: int) -> tuple[int, list[str]]:
         rig.notifier.leaked([leak])

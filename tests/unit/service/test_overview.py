@@ -6,6 +6,7 @@ import pytest
 
 from tests.flow.page import lab
 from tests.support.stage import SPEC, Stage
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.model import Attempt, Cause, Outcome, Slice, State
 from tpujob.domain.observations import Circuit
 from tpujob.errors import BadRequest
@@ -16,7 +17,7 @@ NOW = lab.NOW
 
 def a_slice(number: int, **fields: object) -> Slice:
     name = f"tj-000001-{number}"
-    made = Slice(name, number, "v4-16", "us-central2-b", "spot", "rt", 7.0, NOW - 1000)
+    made = Slice(name, number, "v4-16", "us-central2-b", "spot", CLOUD_TPU, "rt", 7.0, NOW - 1000)
     return replace(made, **fields)  # pyright: ignore[reportArgumentType]
 
 

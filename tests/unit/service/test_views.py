@@ -8,6 +8,7 @@ import pytest
 from tests.support.records import NOW, accusation, job_in, respec
 from tpujob.api import AttemptView, JobView, SliceView, VerdictView
 from tpujob.domain.failures.host_reputation import HALF_LIFE
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.model import (
     Attempt,
     Cause,
@@ -37,7 +38,9 @@ def some(view: Any, *names: str) -> tuple[Any, ...]:
 
 
 def with_slices(job: Job, *changes: dict[str, Any]) -> Job:
-    plain = Slice("tj-000001-1", 1, "v4-16", "us-central2-b", "spot", "rt", 2.5, NOW - 900)
+    plain = Slice(
+        "tj-000001-1", 1, "v4-16", "us-central2-b", "spot", CLOUD_TPU, "rt", 2.5, NOW - 900
+    )
     slices = (replace(plain, name=f"tj-000001-{k}", k=k, **c) for k, c in enumerate(changes, 1))
     return replace(job, slices=tuple(slices))
 
@@ -208,7 +211,7 @@ ENDED = Attempt(
     verdict=VERDICT,
 )  # fmt: skip
 HAD = Slice(
-    "tj-000001-3", 3, "v5p-8", "us-east5-a", "on-demand", "rt", 2.5, NOW - 90, ready_at=NOW - 80,
+    "tj-000001-3", 3, "v5p-8", "us-east5-a", "on-demand", CLOUD_TPU, "rt", 2.5, NOW - 90, ready_at=NOW - 80,
     endpoints=(Endpoint(0, "10.0.0.9", "34.1.2.3"), Endpoint(1, "10.0.0.8")), role=SliceRole.CONDEMNED,
     delete_reason="r", gone_at=NOW - 5, tpu_slices=2,
 )  # fmt: skip
@@ -266,7 +269,9 @@ def test_a_view_has_every_field_and_says_what_the_record_says(
 
 
 def test_a_leak_is_never_older_than_it_can_be() -> None:
-    leak = Owned("tj-000009-1", "us-central2-b", "000009", NOW - 90.1234, detail="suspended")
+    leak = Owned(
+        "tj-000009-1", "us-central2-b", "000009", NOW - 90.1234, CLOUD_TPU, detail="suspended"
+    )
     shown = leak_view(leak, now=NOW)
     assert [*shown.values()] == [
         "tj-000009-1",

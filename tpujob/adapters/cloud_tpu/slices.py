@@ -36,6 +36,7 @@ from tpujob.adapters.cloud_tpu.slice_state import (
     slice_state,
     state_without_nodes,
 )
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, Unknown
 from tpujob.errors import Refused, TpujobError, Transient
@@ -304,6 +305,7 @@ def _combine(name: str, zone: str, parts: Sequence[tuple[QueuedSeen | NodeSeen, 
         zone,
         newest_first[0].marks.get(JOB_LABEL, ""),
         newest_first[0].created_at,
+        CLOUD_TPU,
         ", ".join(dict.fromkeys(f"{words[type(part)]} {part.state}" for part, _ in parts)),
         next((part.type for part in newest_first if part.type), ""),
         next((part.pricing for part in newest_first if part.pricing), ""),

@@ -39,8 +39,9 @@ def key(target: Offer | Slice, cause: Cause, scope: Scope = "") -> str:
     if cause is Cause.STOCKOUT:
         return f"{target.zone}/{target.type}/{target.pricing}"
     place = accelerators.region_of(target.zone) if scope == "region" else target.zone
-    one_host = " one host" if accelerators.has_one_host_quota(target.type) else ""
-    return f"{place}/{accelerators.find(target.type).generation}{one_host}/{find_pricing(target.pricing).quota}"
+    generation = accelerators.find(target.type, target.provider).generation
+    one_host = " one host" if accelerators.has_one_host_quota(target.type, target.provider) else ""
+    return f"{place}/{generation}{one_host}/{find_pricing(target.pricing).quota}"
 
 
 def key_of_limit(pool: str) -> str:
@@ -49,7 +50,7 @@ def key_of_limit(pool: str) -> str:
 
 
 def chips(target: Offer | Slice) -> int:
-    return accelerators.find(target.type).chips * target.tpu_slices
+    return accelerators.find(target.type, target.provider).chips * target.tpu_slices
 
 
 def concerning(

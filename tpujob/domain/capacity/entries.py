@@ -11,7 +11,7 @@ from tpujob.domain.capacity.usage import charge
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.hardware.pricing import find_pricing
-from tpujob.domain.model import CLOUD_TPU, Cause, DesiredState, Edge, Job, Slice, State
+from tpujob.domain.model import Cause, DesiredState, Edge, Job, Slice, State
 from tpujob.domain.spec.queue import BANDS
 
 #: states in which a job holds a slice, or requests one
@@ -37,7 +37,7 @@ class Wanted:
     circuits: tuple[str, ...]  #: what it takes up, by `circuits.names`
     chips: int
     runtime_version: str = ""
-    provider: str = CLOUD_TPU
+    provider: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,8 @@ def wanted(target: Offer | Slice) -> Wanted:
 def _wanted(
     type: str, zone: str, pricing: str, tpu_slices: int, runtime_version: str, provider: str
 ) -> Wanted:
-    chips = accelerators.find(type).chips * tpu_slices
-    pools = circuits.names(Offer(type, zone, pricing, runtime_version, None))
-    pool = f"{zone}/{accelerators.find(type).generation}/{find_pricing(pricing).quota}"
+    facts = accelerators.find(type, provider)
+    pools = circuits.names(Offer(type, zone, pricing, provider, runtime_version, None))
+    pool = f"{zone}/{facts.generation}/{find_pricing(pricing).quota}"
+    chips = facts.chips * tpu_slices
     return Wanted(type, pools[0], pool, pools, chips, runtime_version, provider)

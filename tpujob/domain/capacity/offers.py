@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.hardware.prices import LIST, PriceList
-from tpujob.domain.model import CLOUD_TPU
 from tpujob.errors import BadSpec
 
 if TYPE_CHECKING:
@@ -27,9 +26,9 @@ class Offer:
     type: str
     zone: str
     pricing: str
-    runtime_version: str
+    provider: str  #: the API that it is requested from
+    runtime_version: str  #: what its hosts boot, as the provider names it
     usd_per_hour: float | None  #: of all slices that are asked for; None: no price is known
-    provider: str = CLOUD_TPU
     tpu_slices: int = 1
 
 
@@ -71,7 +70,8 @@ def offers(
             type=type,
             zone=zone,
             pricing=spec.tpu.pricing,
-            runtime_version=spec.tpu.runtime_version or accelerators.find(type).runtime_version,
+            provider=row.provider,
+            runtime_version=spec.tpu.runtime_version or row.runtime_version,
             usd_per_hour=prices.usd_per_hour(type, zone, spec.tpu.pricing, spec.tpu.slices),
             tpu_slices=spec.tpu.slices,
         )
@@ -79,6 +79,7 @@ def offers(
         for zone in zones or accelerators.zones(type)
         if zones or region_of(zone) == region
         if _go_together(type, zone, types, zones)
+        for row in [accelerators.find(type).row]
     )
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tpujob.contract.chips import Chip
+from tpujob.domain.hardware.generations import CLOUD_TPU, OFFERED, Generation
 from tpujob.domain.hardware.generations import GENERATIONS as GENERATIONS
-from tpujob.domain.hardware.generations import Generation
 from tpujob.errors import BadSpec
 
 CHIPS_PER_HOST = 4  #: chips per host of every slice with more than one host
@@ -24,9 +24,9 @@ CHIPS_PER_HOST = 4  #: chips per host of every slice with more than one host
 class Accelerator:
     """The facts of one accelerator type."""
 
+    row: Generation  #: as one provider offers it
     type: str  #: as the API spells it: `v4-16`, `v5litepod-8`
     generation: str  #: `v4`, `v5e`
-    api_enum: str  #: `V4`, `V5LITE_POD`
     chips: int
     cores: int
     devices: int  #: JAX devices of the whole slice
@@ -34,7 +34,6 @@ class Accelerator:
     chips_per_host: int
     topology: str  #: chips along each axis: `2x2x2`; empty: unknown
     chip: Chip  #: without figures for an unknown generation
-    runtime_version: str  #: the default
     known: bool = True  #: False: in no table; chips and hosts are derived from the name
 
 
@@ -44,9 +43,9 @@ def _accelerator(generation: Generation, size: int, *, known: bool = True) -> Ac
     # a host has up to 8 chips of v5e and v6e; their next larger slice has 16 chips
     hosts = 1 if chips <= 8 and chip.cores == 1 else -(-chips // CHIPS_PER_HOST)
     return Accelerator(
+        row=generation,
         type=f"{generation.prefix}-{size}",
         generation=chip.name,
-        api_enum=generation.api_enum,
         chips=chips,
         cores=chips * chip.cores,
         devices=chips * chip.devices,
@@ -54,17 +53,23 @@ def _accelerator(generation: Generation, size: int, *, known: bool = True) -> Ac
         chips_per_host=chips // hosts,
         topology=chip.topology(chips),
         chip=chip,
-        runtime_version=generation.runtime_version,
         known=known,
     )
 
 
-#: every type that the Cloud TPU API offers, by its API spelling; generations and sizes ascend
+#: every type that a provider offers, by provider and its API's spelling
+_OFFERED: Mapping[tuple[str, str], Accelerator] = {
+    (row.provider, accelerator.type): accelerator
+    for row in OFFERED.values()
+    for accelerator in (_accelerator(row, size) for size in row.chip.sizes)
+}
+
+#: every type, by its API spelling, as its first provider offers it; generations and sizes ascend
 ALL: Mapping[str, Accelerator] = MappingProxyType(
     {
         accelerator.type: accelerator
-        for generation in GENERATIONS.values()
-        for accelerator in (_accelerator(generation, size) for size in generation.chip.sizes)
+        for accelerator in _OFFERED.values()
+        if accelerator.row is GENERATIONS[accelerator.generation]
     }
 )
 
@@ -88,10 +93,11 @@ def canonical(type: str) -> str:
     return f"v5litepod-{type[4:]}" if type.startswith("v5e-") else type
 
 
-def find(type: str) -> Accelerator:
-    """Return the facts of a well-formed type, in a table or not. Raise BadSpec with similar types for another one."""
+def find(type: str, provider: str = "") -> Accelerator:
+    """Return the facts of a well-formed type, in a table or not, as the provider offers it; as the first one does that
+    offers it, where no provider is named or the tables lack it. Raise BadSpec with similar types for another type."""
     name = canonical(type)
-    accelerator = ALL.get(name) or _derive_from_name(name)
+    accelerator = _OFFERED.get((provider, name)) or ALL.get(name) or _derive_from_name(name)
     if accelerator is None:
         raise BadSpec(_no_such_type(type))
     return accelerator
@@ -128,23 +134,22 @@ def generation(name: str) -> Generation | None:
         hbm_gib=0, usable_hbm_gib=0, tflops=0, hbm_gbps=0, link_gbps=0, dcn_gbps=0,
     )  # fmt: skip
     return Generation(
-        chip, name, api_enum="", runtime_version=f"v2-alpha-tpu{name}", device_zones=(), pod_zones=(), quota_name="",
+        CLOUD_TPU, chip, name, api_enum="", runtime_version=f"v2-alpha-tpu{name}",
+        device_zones=(), pod_zones=(), quota_name="",
     )  # fmt: skip
 
 
-def has_one_host_quota(type: str) -> bool:
+def has_one_host_quota(type: str, provider: str = "") -> bool:
     """Return whether a slice of the type counts against the quota that its generation has for slices of one host. That
     v5e slices of one host count as serving is inferred (live: usage-held)."""
-    facts = find(type)
-    row = generation(facts.generation)
-    return row is not None and bool(row.one_host_quota) and facts.hosts == 1
+    facts = find(type, provider)
+    return bool(facts.row.one_host_quota) and facts.hosts == 1
 
 
 def chips_of_quota(type: str, amount: int) -> int:
     """Return the chips that an amount of quota of the type's generation allows. Where the unit is unknown (v4, v5p),
     the amount is taken as cores, which allow fewer chips."""
-    row = generation(find(type).generation)
-    return amount // row.chip.cores if row else amount
+    return amount // find(type).chip.cores
 
 
 def in_table(type: str, zone: str) -> bool:
@@ -208,8 +213,7 @@ def zones(generation_or_type: str) -> tuple[str, ...]:
     if row is not None:
         return tuple(dict.fromkeys((*row.device_zones, *row.pod_zones)))
     accelerator = find(generation_or_type)
-    row = generation(accelerator.generation)
-    assert row is not None, f"{accelerator.type} is of no generation"
+    row = accelerator.row
     return row.device_zones if accelerator.hosts == 1 else row.pod_zones
 
 

@@ -1,5 +1,5 @@
-"""The TPU generations that the Cloud TPU API offers: what it adds to each chip of `tpujob/contract/chips.py`, one row
-each. `accelerators.py` derives types from them; `tpu_prices.py` has prices by region. Imports the standard library and
+"""The TPU generations that each provider offers: what it adds to a chip of `tpujob/contract/chips.py`, one row each.
+`accelerators.py` derives types from them; `tpu_prices.py` has prices by region. Imports the standard library and
 the contract only, as the emulator reads these tables too.
 """
 
@@ -9,11 +9,15 @@ from types import MappingProxyType
 
 from tpujob.contract.chips import CHIPS, Chip
 
+#: the providers, the APIs that slices are requested from
+CLOUD_TPU = "cloud-tpu"
+
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The facts that all types of a generation share."""
+    """The facts that all types of a generation share at one provider."""
 
+    provider: str
     chip: Chip
     prefix: str  #: prefix of its type strings: `v5litepod`
     api_enum: str  #: `AcceleratorConfig.Type` of the Cloud TPU API
@@ -64,35 +68,42 @@ _OLD_SHARES, _SHARES = ("0.63", "0.45"), ("0.70", "0.45")
 
 _ROWS = (
     Generation(
-        CHIPS["v2"], "v2", "V2", runtime_version=_BASE,
+        CLOUD_TPU, CHIPS["v2"], "v2", "V2", runtime_version=_BASE,
         device_zones=tuple(_V2_DEVICE.split()), pod_zones=tuple(_V2_POD.split()),
         quota_name="V2s", one_host_quota="device", sold_by_8_cores=True, committed_shares=_OLD_SHARES,
     ),
     Generation(
-        CHIPS["v3"], "v3", "V3", runtime_version=_BASE,
+        CLOUD_TPU, CHIPS["v3"], "v3", "V3", runtime_version=_BASE,
         device_zones=tuple(_V3_DEVICE.split()), pod_zones=tuple(_V3_POD.split()),
         quota_name="V3s", one_host_quota="device", sold_by_8_cores=True, committed_shares=_OLD_SHARES,
     ),
     Generation(
-        CHIPS["v4"], "v4", "V4", runtime_version=_BASE,
+        CLOUD_TPU, CHIPS["v4"], "v4", "V4", runtime_version=_BASE,
         device_zones=tuple(_V4.split()), pod_zones=tuple(_V4.split()),
         quota_name="V4s", quota_unit_known=False, sold_by_8_cores=True, committed_shares=_OLD_SHARES,
     ),
     Generation(
-        CHIPS["v5e"], "v5litepod", "V5LITE_POD", runtime_version="v2-alpha-tpuv5-lite",
+        CLOUD_TPU, CHIPS["v5e"], "v5litepod", "V5LITE_POD", runtime_version="v2-alpha-tpuv5-lite",
         device_zones=tuple(_V5E.split()), pod_zones=tuple(_V5E.split()),
         quota_name="V5sLitepod", one_host_quota="serving", committed_shares=_SHARES,
     ),
     Generation(
-        CHIPS["v5p"], "v5p", "V5P", runtime_version="v2-alpha-tpuv5",
+        CLOUD_TPU, CHIPS["v5p"], "v5p", "V5P", runtime_version="v2-alpha-tpuv5",
         device_zones=tuple(_V5P.split()), pod_zones=tuple(_V5P.split()),
         quota_name="V5p", quota_unit_known=False, committed_shares=_SHARES,
     ),
     Generation(
-        CHIPS["v6e"], "v6e", "V6E", runtime_version="v2-alpha-tpuv6e",
+        CLOUD_TPU, CHIPS["v6e"], "v6e", "V6E", runtime_version="v2-alpha-tpuv6e",
         device_zones=tuple(_V6E.split()), pod_zones=tuple(_V6E.split()),
         quota_name="V6E", committed_shares=_SHARES,
     ),
 )  # fmt: skip
 
-GENERATIONS: Mapping[str, Generation] = MappingProxyType({row.name: row for row in _ROWS})
+#: by provider and name
+OFFERED: Mapping[tuple[str, str], Generation] = MappingProxyType(
+    {(row.provider, row.name): row for row in _ROWS}
+)
+#: by name: the row of the first provider that offers it
+GENERATIONS: Mapping[str, Generation] = MappingProxyType(
+    {name: next(row for row in _ROWS if row.name == name) for _, name in OFFERED}
+)

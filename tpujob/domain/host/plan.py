@@ -154,7 +154,7 @@ def _megascale(context: ProgramContext) -> dict[str, str]:
 def _preflight(job: Job, endpoints: Sequence[Endpoint], spec: JobSpec) -> PreflightOrder:
     """Return the agent's orders for the check of hosts and chips before the program starts."""
     slice = _serving(job)
-    accelerator = accelerators.find(slice.type)
+    accelerator = accelerators.find(slice.type, slice.provider)
     hosts = accelerator.hosts * slice.tpu_slices if accelerator.known else len(endpoints)
     chips = accelerator.chips * slice.tpu_slices
     return {

@@ -124,7 +124,7 @@ def granted(grants: Iterable[Grant], where: Where) -> int:
 
 
 def chips(slice: Slice) -> int:
-    return accelerators.find(slice.type).chips * slice.tpu_slices
+    return accelerators.find(slice.type, slice.provider).chips * slice.tpu_slices
 
 
 class Granted(Protocol):

@@ -102,7 +102,7 @@ def node_message(node: Node, now: float) -> Message:
     message.api_version = v2.Node.ApiVersion.V2
     message.accelerator_type = spec.type
     message.accelerator_config.type_ = v2.AcceleratorConfig.Type[
-        accelerator.api_enum or "TYPE_UNSPECIFIED"
+        accelerator.row.api_enum or "TYPE_UNSPECIFIED"
     ]
     message.accelerator_config.topology = accelerator.topology
     message.queued_resource = node.queued
@@ -206,7 +206,7 @@ def _type(node: Message) -> str:
     generation = v2.AcceleratorConfig.Type(node.accelerator_config.type_).name
     topology = node.accelerator_config.topology
     for accelerator in accelerators.ALL.values():
-        if accelerator.api_enum == generation and accelerator.topology == topology:
+        if accelerator.row.api_enum == generation and accelerator.topology == topology:
             return accelerator.type
     return f"{generation} {topology}"
 

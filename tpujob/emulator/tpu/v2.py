@@ -264,7 +264,7 @@ def _valid_for(queued: Message, now: float) -> float | None:
 def _type_message(parent: str, type: str) -> Message:
     message = v2.AcceleratorType.pb()(name=f"{parent}/acceleratorTypes/{type}", type_=type)
     accelerator = accelerators.find(type)
-    kind = v2.AcceleratorConfig.Type[accelerator.api_enum or "TYPE_UNSPECIFIED"]
+    kind = v2.AcceleratorConfig.Type[accelerator.row.api_enum or "TYPE_UNSPECIFIED"]
     message.accelerator_configs.add(type_=kind, topology=accelerator.topology)
     return message
 

@@ -91,7 +91,7 @@ def _view(zone: str, type: str, pricing: str, offer: _Offer) -> OfferView:
 
 
 def chips(slices: Iterable[Slice]) -> int:
-    return sum(accelerators.find(s.type).chips * s.tpu_slices for s in slices)
+    return sum(accelerators.find(s.type, s.provider).chips * s.tpu_slices for s in slices)
 
 
 def quantile(values: Sequence[float], part: float) -> float | None:

@@ -171,7 +171,7 @@ def host_count(job: Job, attempt: int) -> int:
     slices = [s for s in job.slices if s.name == name]
     if not slices:
         return FEW_HOSTS
-    return accelerators.find(slices[0].type).hosts * slices[0].tpu_slices
+    return accelerators.find(slices[0].type, slices[0].provider).hosts * slices[0].tpu_slices
 
 
 def _in_order(segments: list[Segment]) -> list[Segment]:

@@ -116,7 +116,7 @@ def _ledger_job(job: Job, covered: Collection[tuple[str, str]]) -> LedgerJobView
 def _ledger_slice(job: Job, slice: Slice, covered: Collection[tuple[str, str]]) -> LedgerSliceView:
     return LedgerSliceView(
         slice=slice.name,
-        generation=accelerators.find(slice.type).generation,
+        generation=accelerators.find(slice.type, slice.provider).generation,
         zone=slice.zone,
         pricing=slice.pricing,
         chips=ledger.chips(slice),

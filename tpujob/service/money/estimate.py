@@ -232,7 +232,7 @@ class Estimates:
 
     def _view(self, placed: ResolvedSpec, cost: Estimate, long: RunTime) -> EstimateView:
         spec, offer = placed.spec, placed.first
-        facts, slices = accelerators.find(offer.type), spec.tpu.slices
+        facts, slices = accelerators.find(offer.type, offer.provider), spec.tpu.slices
         if self.emulated:
             cost = cost.unpaid()
         return EstimateView(

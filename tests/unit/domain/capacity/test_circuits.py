@@ -114,7 +114,7 @@ def limited(type: str, limit: int, at: float = NOW) -> Slice:
     return replace(refused, refused_scope="zone", refused_limit=limit)
 
 
-V4 = Offer("v4-8", "us-central2-b", "spot", "rt", 1.0)
+V4 = Offer("v4-8", "us-central2-b", "spot", "cloud-tpu", "rt", 1.0)
 
 
 def test_a_slice_above_the_named_limit_is_requested_once_a_day_and_closes_nothing_else() -> None:
@@ -147,7 +147,8 @@ def test_a_larger_limit_or_a_larger_slice_ends_what_a_limit_has_closed() -> None
 
 def test_slices_of_one_host_have_a_quota_of_their_own_where_the_generation_has_one() -> None:
     small, large = (
-        Offer(t, "us-west4-a", "spot", "rt", 1.0) for t in ("v5litepod-8", "v5litepod-16")
+        Offer(t, "us-west4-a", "spot", "cloud-tpu", "rt", 1.0)
+        for t in ("v5litepod-8", "v5litepod-16")
     )
     refused = replace(request(small, Cause.QUOTA, NOW), refused_limit=0)
     circuits = capacity.refused({}, refused, NOW)

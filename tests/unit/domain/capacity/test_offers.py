@@ -27,7 +27,7 @@ def refusal(spec: JobSpec, region: str | None = None) -> str:
 
 def test_one_type_in_one_zone_is_one_option_with_its_price_and_runtime() -> None:
     assert offers(job(type="v4-16")) == (
-        Offer("v4-16", "us-central2-b", "spot", "tpu-ubuntu2204-base", 7.372),
+        Offer("v4-16", "us-central2-b", "spot", "cloud-tpu", "tpu-ubuntu2204-base", 7.372),
     )
     (two,) = offers(job(type="v4-16", slices=2))
     assert two.usd_per_hour == 2 * 7.372, "one option is all the slices that it takes"
@@ -98,7 +98,7 @@ def test_types_that_share_no_region_are_refused() -> None:
 
 def test_an_unknown_zone_or_type_is_an_option_without_a_price() -> None:
     (new,) = offers(job(type="v9x-16", zones=["us-central2-x"]))
-    assert new == Offer("v9x-16", "us-central2-x", "spot", "v2-alpha-tpuv9x", None)
+    assert new == Offer("v9x-16", "us-central2-x", "spot", "cloud-tpu", "v2-alpha-tpuv9x", None)
     assert places(job(type="v4-8", zones=["us-central2-b", "us-central2-x"])) == [
         ("v4-8", "us-central2-b"),
         ("v4-8", "us-central2-x"),

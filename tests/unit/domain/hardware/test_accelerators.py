@@ -24,9 +24,13 @@ def rows() -> list[dict[str, str]]:
 
 def facts_of(type: str) -> dict[str, object]:
     found = accelerators.find(type)
-    facts = {key: value for key, value in asdict(found).items() if key not in {"known", "chip"}}
+    facts = {
+        key: value for key, value in asdict(found).items() if key not in {"known", "chip", "row"}
+    }
     return {
         **facts,
+        "api_enum": found.row.api_enum,
+        "runtime_version": found.row.runtime_version,
         "hbm_gib_per_chip": found.chip.hbm_gib,
         "peak_bf16_tflops_per_chip": found.chip.tflops,
         "hbm_gbps_per_chip": found.chip.hbm_gbps,
@@ -99,7 +103,7 @@ def test_a_type_in_no_table_follows_from_its_name(
     facts = accelerators.find(type)
     assert not facts.known
     assert (facts.generation, facts.chips, facts.hosts) == (generation, chips, hosts)
-    assert facts.runtime_version == runtime
+    assert facts.row.runtime_version == runtime
     assert facts.chips_per_host * hosts == chips
     for pricing in ("spot", "on-demand", "reserved"):
         assert (LIST.usd_per_hour(type, "mars-north1-a", pricing)) is None, "unknown, not free"

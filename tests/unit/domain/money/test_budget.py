@@ -18,7 +18,9 @@ from tpujob.domain.spec import dump, parse
 #: seconds that a slice is billed after it was given up: a look, the grace of the spec, the deletion
 LEAVING = 60 + 30 + 120
 SLICE = job_in(State.RUNNING).slices[0]  # $1 an hour, ready for 400 s
-OFFER = Offer("v4-16", "us-central2-b", "spot", "r", 3.6)  # a tenth of a cent each second
+OFFER = Offer(
+    "v4-16", "us-central2-b", "spot", "cloud-tpu", "r", 3.6
+)  # a tenth of a cent each second
 
 
 def with_budget(job: Job, usd: float | None, **changes: Any) -> Job:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.records import job_in
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Grant, Slice, State
 from tpujob.domain.money.estimate import estimate, sums
@@ -193,7 +194,9 @@ def test_parts_add_up_and_the_payment_is_at_most_the_list_value(
 
 
 def test_what_a_grant_already_pays_for_is_not_free_again() -> None:
-    held = Slice("a", 1, "v4-16", "us-central2-b", "spot", "r", 7.372, 900.0, ready_at=1000.0)
+    held = Slice(
+        "a", 1, "v4-16", "us-central2-b", "spot", CLOUD_TPU, "r", 7.372, 900.0, ready_at=1000.0
+    )
     job = replace(job_in(State.SUCCEEDED), slices=(held,), grants=(GRANT,))
     taken = in_use([job])
     assert taken == {("v4", "us-central2-b", "spot"): 8}
@@ -227,7 +230,7 @@ def test_the_ledger_bills_what_was_estimated(pricing: str, chips: int) -> None:
     grants = (Grant("v4", zone, pricing, chips),)
     use = Use(type, zone, pricing, "us-central2", 3, Decimal(str(seconds)) / 3600, grants)
     held = Slice(
-        "s", 1, type, zone, pricing, "r", LIST.usd_per_hour(type, zone, pricing, 3), 900.0,
+        "s", 1, type, zone, pricing, CLOUD_TPU, "r", LIST.usd_per_hour(type, zone, pricing, 3), 900.0,
         ready_at=1000.0, gone_at=1000.0 + seconds, tpu_slices=3,
     )  # fmt: skip
     job = replace(job_in(State.SUCCEEDED), slices=(held,), grants=grants)
