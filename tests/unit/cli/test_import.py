@@ -70,6 +70,28 @@ def test_a_skypilot_file_with_its_missing_value(
     assert (spec.code, spec.run.env) == ("..", {"TAG": "a=b"})
 
 
+def test_paths_of_skypilot_are_relative_to_the_folder_of_the_command(
+    lab: Path, tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = lab / "examples" / "tpu" / "app.yaml"
+    for folder in ("app_code", "examples/tpu/app_code", "beside"):
+        (file.parent / folder).mkdir(parents=True)
+    task = "resources: {accelerators: tpu-v4-8}\nrun: x\nworkdir: "
+    for workdir, current, code in (
+        ("./examples/tpu/app_code", lab, "../examples/tpu/app_code"),
+        (".", lab, ".."),
+        ("beside", lab, "../examples/tpu/beside"),  # not there: the folder of the file has it
+        ("./app_code", file.parent, "../app_code"),
+    ):
+        monkeypatch.chdir(current)
+        file.write_text(task + workdir)
+        to = current / "imported"
+        record = tpujob("import", "skypilot", str(file), "--to", str(to), "--json").json
+        assert not [key for key in record["keys"] if "there is no folder" in key["text"]]
+        assert jobspec.load((to / "app.yaml").read_text(), "job").code == code
+        (to / "app.yaml").unlink()
+
+
 DOCUMENTED = """\
 repos:
   nets: https://github.com/lab/nets
