@@ -1,5 +1,5 @@
-"""The callbacks of `tpujob_events` in the trainers that they are for. These are large and not among the locked packages:
-TPUJOB_TRAINERS names a Python that has them (`pip install keras jax torch transformers accelerate lightning`)."""
+"""The callbacks of `tpujob_events` in the trainers that they are for. These are large, and in no lock: TPUJOB_TRAINERS
+names a Python that has them (`pip install keras jax torch transformers accelerate lightning`)."""
 
 import json
 import os
@@ -83,7 +83,7 @@ trainer.fit(Model(), data(), data(), ckpt_path="last")
 def train(program: str, folder: Path, begins: bool) -> list[dict[str, Any]]:
     """Return what a run of the trainer reports."""
     out = folder / ("first" if begins else "second")
-    env = {**os.environ, "TPUJOB_OUT": str(out), "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    env = {**os.environ, "TPUJOB_OUT": str(out), "JAX_PLATFORMS": "cpu"}
     env["PYTHONPATH"] = str(ROOT / "tpujob" / "contract" / "importable")
     words = [PYTHON, "-c", f"import os, signal\nbegins = {begins}\n{program}"]
     ended = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
@@ -105,8 +105,14 @@ def steps_of(kind: str, events: list[dict[str, Any]]) -> list[int]:
     ],
 )
 def test_a_callback_reports_what_its_trainer_does(
-    tmp_path: Path, name: str, program: str, saved: list[int], metric: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    program: str,
+    saved: list[int],
+    metric: str,
 ) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
     if subprocess.run([PYTHON, "-c", f"import {name}"], capture_output=True).returncode:
         pytest.skip(f"NOT TESTED: the callback of {name}, which {PYTHON} does not have")
     first, second = (train(program, tmp_path, begins) for begins in (True, False))

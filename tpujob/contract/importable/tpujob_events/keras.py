@@ -28,8 +28,9 @@ class KerasEvents(keras.callbacks.Callback):
         self._tell_save()
 
     def on_epoch_end(self, epoch, logs=None):
-        for name in (logs or {}).keys() - {"loss"}:
-            tell("metric", name=name, value=logs[name])
+        for name, value in (logs or {}).items():
+            if name != "loss":
+                tell("metric", name=name, value=value)
         self._tell_save()
 
     def _tell_save(self):
