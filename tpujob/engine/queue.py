@@ -173,6 +173,7 @@ class Queue:
         Conflict for a record that was changed, and for a request that the plan does not allow any more."""
         if before.state is after.state and before.slice == after.slice:
             return
+        news: list[str] = []
         with self._lock:
             if self._jobs is None:
                 return
@@ -180,13 +181,20 @@ class Queue:
             if stored and stored.version > before.version:
                 raise Conflict(f"job {after.id} was changed since it was read")
             self._noted[after.id] = self._clock.now()
-            if happened.kind is EventKind.SLICE_REQUESTED and after.slice:
-                place = self._plan.places.get(after.id, WAITS)
-                if circuits.names(after.slice)[0] not in place.ask:
-                    raise Conflict(f"job {after.id} is not next in the queue any more")
-            if happened.kind in GETS and after.slice:
-                self._count_overtaken(after.id, circuits.names(after.slice)[0])
-                self._put(after)
+            if happened.kind not in GETS or not after.slice:
+                return
+            shape, ask = circuits.names(after.slice)[0], self._plan.places.get(after.id, WAITS).ask
+            if happened.kind is EventKind.SLICE_REQUESTED and shape not in ask:
+                raise Conflict(f"job {after.id} is not next in the queue any more")
+            own = self._entries.get(after.id)
+            ways = own.wanted if own else ()
+            counted = next((way.shape for way in ways if way.shape in ask), shape)
+            self._count_overtaken(after.id, shape)
+            self._put(after)
+            if shape != counted:  # its budget pays for another choice than the plan has counted
+                self._planned_at = -inf
+                news = self._replan()
+        self._announce(news, but=after.id)
 
     def _count_overtaken(self, job_id: str, shape: str) -> None:
         """Count for the first job in order that could have had the slice that it was passed, if another job gets it."""

@@ -15,7 +15,14 @@ T = TypeVar("T")
 Outcome = Literal["kept", "dropped", "warning", "question"]
 #: the placeholder for the user's own value in published examples
 PLACEHOLDER = "..."
-_NAMES = {str: "text", int: "a number", bool: "true or false", list: "a list", dict: "a mapping"}
+_NAMES = {
+    str: "text",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a mapping",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from tpujob.domain.text import clean
 from tpujob.errors import BadSpec
 from tpujob.submit.import_plan import job_name
 from tpujob.submit.program import missing_script
+from tpujob.submit.secrets_scan import key_below
 
 if TYPE_CHECKING:
     from tpujob.submit.archive import Bundle
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CHECKED = 100  #: number of a group's elements whose arguments are checked
-#: a key that only SkyPilot's files have
+#: keys that only the files of another tool have
 _SKYPILOT = r"(?m)^(?:resources|file_mounts|workdir|num_nodes|envs|service|config|experimental):"
+_JOBMAN = (
+    r"(?m)^(?:accelerators|defaults|repos|tasks):|^job:[ \t]*(?:[{#]|$)|^[ \t]+allocation_mode:"
+)
 FILE = "file://"  #: prefix of a data source that is a folder, followed by its machine
 
 
@@ -50,15 +54,24 @@ def read(file: Path, name: str, *, cross_region: bool, values: Sequence[str] = (
 
 
 def _refuse_other_tools(text: str, file: Path) -> None:
-    """Raise BadSpec with the way to import a file of Slurm or SkyPilot."""
+    """Raise BadSpec with the command that reads a file of Slurm, SkyPilot or jobman."""
+    name = shlex.quote(str(file))
     if re.search(r"(?m)^#SBATCH\b", text):
-        raise BadSpec(
-            f"{file}: is a script of Slurm, not a job file",
-            hint="Write its commands into `run.command`. `tpujob import` reads files of SkyPilot and jobman.",
+        what = "a script of Slurm"
+        hint = (
+            f"`tpujob run --type v4-8 --code . -- bash {name}` runs its commands, without `srun` and the "
+            "#SBATCH lines. `tpujob import` reads files of SkyPilot and jobman."
         )
-    if re.search(_SKYPILOT, text) and not re.search(r"(?m)^tpu:", text):
-        hint = f"`tpujob import skypilot {shlex.quote(str(file))}` makes a job file of it."
-        raise BadSpec(f"{file}: is a task of SkyPilot, not a job file", hint=hint)
+    elif re.search(_JOBMAN, text):
+        what, hint = "a file of jobman", f"`tpujob import jobman {name}` makes job files of it."
+    elif re.search(_SKYPILOT, text) and not re.search(r"(?m)^tpu:", text):
+        what, hint = (
+            "a task of SkyPilot",
+            f"`tpujob import skypilot {name}` makes a job file of it.",
+        )
+    else:
+        return
+    raise BadSpec(f"{file}: is {what}, not a job file", hint=hint)
 
 
 def _apply_setting(keys: dict[str, Any], text: str) -> None:
@@ -120,6 +133,11 @@ def _folder_of_data(source: str, file: Path) -> str:
         raise BadSpec(f"{file}: data: {path} {problem}", hint=_path_hint(source))
     if not any(files for _, _, files in os.walk(path)):
         raise BadSpec(f"{file}: data: there is no file in {path}")
+    if key := key_below(path):
+        hint = (
+            "Keep keys out of data: `tpujob secret set` and `run.secrets` give them to the program."
+        )
+        raise BadSpec(f"{file}: data: {key} may be a key, and data goes to a bucket", hint=hint)
     return f"{FILE}{socket.gethostname()}{path}"
 
 

@@ -44,6 +44,8 @@ TABLE: dict[Outcome, dict[str, str]] = {
     },
     "question": {
         "left out: most are usual here, and others are `env.args`": "docker.flags",
+        "left out: `run.env` has the variables of a program": "docker.env_vars",
+        "left out: `env.args` gives the container a folder of the host": "docker.mount_dirs",
         "not used: jobman reads the zones of tasks and of defaults alone": "accelerators[].zone",
         "left out: write `cache` of the mount, or `data` with `stage: memory`": "gcsfuse.cache",
     },
@@ -51,10 +53,12 @@ TABLE: dict[Outcome, dict[str, str]] = {
         "the worker has it": "tasks[].env",
         "lists are filtered by name here": "tasks[].hide",
         "nothing here needs it": "job.queue.enabled job.queue.config job.remote_user job.worker_num job.id job.user "
-        "job.dir tpu.allocation_mode tpu.name venv.name conda.name prefix[].name tasks[].max_jobs",
+        "job.dir tpu.allocation_mode tpu.name tpu.flags venv.name conda.name prefix[].name tasks[].max_jobs",
         "jobman reads no tasks outside `accelerators`": "tasks",
         "no code of jobman reads it": "tpu.tags tpu.metadata tpu.startup_script",
-        "private keys never go to hosts": "ssh.private_key ssh.identities",
+        "private keys never go to hosts": "ssh.private_key ssh.public_key ssh.identities",
+        "the program starts in the folder of `code`": "docker.workdir",
+        "`notify` sends messages": "brevo_email",
         "not the env_type": "docker conda venv",
         "a task that has run is left out": "state[].done",
         "counted from 0 here": "state[].run_count state[].fail_count state[].history state[].running state[].priority",

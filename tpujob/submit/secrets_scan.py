@@ -6,6 +6,7 @@ import codecs
 import os
 import re
 from collections.abc import Iterable
+from itertools import chain, islice
 from pathlib import Path
 
 #: names of files that hold only secrets, some with the name of their folder: `.aws/credentials`
@@ -26,6 +27,10 @@ _NAMES = re.compile(
     | \.streamlit/secrets\.toml | \.databrickscfg | \.snowflake/.+\.toml | \.?token
     )$""",
     re.VERBOSE | re.IGNORECASE,
+)
+#: folders in which each file may be a key
+_FOLDERS = re.compile(
+    r"(?:^|/)\.(?:ssh|aws|azure|docker|gnupg|kube|config/gcloud)(?:/|$)", re.IGNORECASE
 )
 #: similar names of files without secrets, which projects commit on purpose
 _HARMLESS = re.compile(
@@ -65,6 +70,19 @@ def files_with_keys(folder: Path, names: Iterable[str]) -> list[str]:
 def named_like_a_key(name: str) -> bool:
     """Return whether the path is that of a file that holds only secrets."""
     return bool(_NAMES.search(name)) and not _HARMLESS.search(name)
+
+
+def key_below(path: Path, most: int | None = None) -> str:
+    """Return the path, or that of a file below it, if its name is that of a key; empty: there is none. `most`: number
+    of files below it that are looked at."""
+    inside = (f"{root}/{name}" for root, _, names in os.walk(path) for name in names)
+    names = chain((str(path),), islice(inside, most))
+    return next(filter(_is_named_key, names), "")
+
+
+def _is_named_key(path: str) -> bool:
+    """Return whether the path is in a folder of keys, or that of a file that its name and content show to be a key."""
+    return bool(_FOLDERS.search(path)) or (named_like_a_key(path) and _looks_like_a_key(path, path))
 
 
 def holds_a_key(text: bytes, *, prose: bool) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import PurePath
 from typing import Any, cast
 
@@ -49,16 +49,28 @@ TABLE: dict[Outcome, dict[str, str]] = {
         "a slice is released when its job ends": "resources.autostop pool",
         "`budget` limits the cost of the whole job": "resources.max_hourly_cost",
         "exit code 75 asks for another attempt here": "resources.job_recovery.recover_on_exit_codes",
+        "all requests of Cloud TPU are queued": "resources.accelerator_args.gcp_queued_resource",
     },
 }
 _RENAMED = {
     "SKYPILOT_NODE_RANK": "TPUJOB_HOST",
+    "SKYPILOT_SETUP_NODE_RANK": "TPUJOB_HOST",
     "SKYPILOT_NUM_NODES": "TPUJOB_HOSTS",
     "SKYPILOT_TASK_ID": "TPUJOB_JOB",
 }
 _NO_EQUAL = {
     "SKYPILOT_NODE_IPS": "TPUJOB_COORDINATOR is address and port of host 0",
+    "SKYPILOT_SETUP_NODE_IPS": "TPUJOB_COORDINATOR is address and port of host 0",
     "SKYPILOT_NUM_GPUS_PER_NODE": "the program asks its framework for the chips of its host",
+    "TPU_NAME": "the program runs on the TPU VM itself",
+}
+#: SkyPilot's name of a storage -> start of a bucket's address
+_STORES = {"gcs": "gs://", "s3": "s3://"}
+#: text of a command or of a variable that means something else on a host here -> what to do
+_ELSEWHERE = {
+    r"\bsky_workdir\b": "there is no ~/sky_workdir: the program starts in the folder of `code`; write paths from there",
+    r"\bsky_logs\b": "there is no ~/sky_logs: `tpujob logs` has the output",
+    r"\bconda (?:activate|create)\b": "a TPU VM has no conda: name a file in `env.conda`, or install it in setup",
 }
 
 
@@ -124,16 +136,24 @@ def _add_commands(task: Section, spec: dict[str, Any]) -> None:
     for key in ("setup", "run"):
         text = task.text(key)
         for old, new in _RENAMED.items():
-            if old in text:
+            renamed = re.sub(rf"\b{old}\b", new, text)
+            if renamed != text:
                 task.note(key, "warning", f"{old} is {new} in the text")
-                text = text.replace(old, new)
-        for name in dict.fromkeys(re.findall(r"SKYPILOT_\w+", text)):
-            reason = f": {_NO_EQUAL[name]}" if name in _NO_EQUAL else ""
-            task.note(key, "warning", f"{name} has no equal{reason}")
-        if "sky_workdir" in text:
-            reason = "there is no ~/sky_workdir: the program starts in the folder of `code`; write paths from there"
-            task.note(key, "warning", reason)
+            text = renamed
+        _warn_of_text(task, key, text, spec["run"].get("env", ()))
         spec[key] = text.strip() if key == "setup" else spec["run"] | {"command": text.strip()}
+
+
+def _warn_of_text(section: Section, key: str, text: str, given: Collection[str] = ()) -> None:
+    """Add warnings of what a text expects of SkyPilot and a host here has not; `given`: variables of the task."""
+    names = re.findall(r"\bSKYPILOT_\w+|(?<=[${])TPU_NAME\b", text)
+    for name in (name for name in dict.fromkeys(names) if name not in given):
+        equal = f"is {_RENAMED[name]} here" if name in _RENAMED else "has no equal"
+        reason = f": {_NO_EQUAL[name]}" if name in _NO_EQUAL else ""
+        section.note(key, "warning", f"{name} {equal}{reason}")
+    for pattern, advice in _ELSEWHERE.items():
+        if re.search(pattern, text):
+            section.note(key, "warning", advice)
 
 
 def _add_code(task: Section, spec: dict[str, Any], variables: Mapping[str, str]) -> None:
@@ -161,11 +181,7 @@ def _tpu(task: Section, base: Section) -> dict[str, Any]:
             types = list(dict.fromkeys([*types, *entry_types]))
             zones += _zones(entry, merged, entry_types)
             args = (entry if "accelerator_args" in entry else base).child("accelerator_args")
-            versions.setdefault(args.text("runtime_version"), args)
-            if args.get("tpu_vm") is False:
-                args.note(
-                    "tpu_vm", "warning", "TPU Nodes exist no more: the program runs on TPU VMs"
-                )
+            versions.setdefault(_runtime_version(args), args)
             if "use_spot" not in merged:
                 text = "without use_spot SkyPilot takes on-demand, and so does this job"
                 entry.note("accelerators", "warning", text)
@@ -195,6 +211,23 @@ def _tpu(task: Section, base: Section) -> dict[str, Any]:
         version = ""
     tpu = {"type": type, "zones": zones, "pricing": pricing, "slices": slices}
     return {**tpu, "runtime_version": version}
+
+
+def _runtime_version(args: Section) -> str:
+    """Return the software of a TPU VM; empty: the usual one, also in place of a TPU Node's."""
+    version = str(args.get("runtime_version", str, float) or "")
+    if args.get("tpu_vm") is False:
+        text = (
+            "TPU Nodes exist no more: the program runs on the TPU VMs, without an address of a TPU"
+        )
+        args.note("tpu_vm", "warning", text)
+    if version[:1].isdigit():
+        text = (
+            f"left out: {version} is the TensorFlow of a TPU Node; a TPU VM has its usual software"
+        )
+        args.note("runtime_version", "question", text)
+        return ""
+    return version
 
 
 def _types(entry: Section, merged: Mapping[str, Any]) -> list[str]:
@@ -251,6 +284,7 @@ def _add_variables(task: Section, spec: dict[str, Any], env: Mapping[str, str]) 
     values = {name: str(value) for name, value in all_values.items()}
     for name, value in values.items():
         add_variable(envs, spec["run"], name, value)
+        _warn_of_text(envs, name, value)
     for key in ("secrets", "managed_secrets"):
         for secret in cast("list[Any]", task.get(key, list, dict) or ()):
             for name in map(str, cast("Any", secret) if isinstance(secret, dict) else (secret,)):
@@ -274,8 +308,16 @@ def _add_file_mounts(
     for path in filter(mounts.__contains__, mounts.values):
         entry: Any = mounts.get(path, str, dict)
         entry = {"source": entry, "mode": "COPY"} if isinstance(entry, str) else entry
-        source = _expand(str(entry.get("source") or f"gs://{entry.get('name')}"), variables)
+        store = _STORES.get(str(entry.get("store") or "gcs").lower(), "other://")
+        source = entry.get("source") or f"{store}{entry.get('name')}"
+        if not isinstance(source, str):
+            mounts.note(path, "question", "left out: several sources; put them into one folder")
+            continue
+        source = _expand(source, variables)
         scheme, _, rest = source.rpartition("://")
+        if "name" in entry and not scheme:
+            text = f"SkyPilot keeps it in the bucket {entry['name']}; `mounts` has what the program writes"
+            mounts.note(path, "warning", text)
         kind = "folder" if scheme else kind_of(source)
         if scheme == "gs":
             bucket, _, folder = rest.rstrip("/").partition("/")

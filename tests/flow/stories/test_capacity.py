@@ -57,6 +57,23 @@ def test_without_room_anywhere_pauses_grow_and_the_wait_is_shown(stage: Stage) -
     assert stage.until(job_id, State.RUNNING, limit=2000).retries_used.get("stockouts") is None
 
 
+def test_a_choice_that_a_budget_excludes_leaves_no_room_for_two_jobs_in_a_quota(
+    stage: Stage,
+) -> None:
+    stage.queue = QueueSettings(quota={"us-east5-a/v6e/spot": 8})
+    stage.reconciler = stage.new_backend()
+    either = {"type": ["v5p-16", "v6e-8"], "zones": ["us-east5-a"], "pricing": "spot"}
+    first = stage.create(name="first", tpu=either, budget={"usd": 1.5})
+    second = stage.create(name="second", tpu={**either, "type": "v6e-8"})
+    stage.clock.sleep(60)
+    assert stage.reconciler.queue.of(stage.job(second)).ask, "the first is to get a v5p-16"
+    stage.reconciler.queue.planned = 0.001  # as with many jobs: both are stepped by one plan
+    stage.step(first)
+    stage.step(second)
+    assert [s.type for s in stage.job(first).slices] == ["v6e-8"], "as its budget is small"
+    assert stage.job(second).slices == ()
+
+
 @pytest.mark.parametrize("hours", [2, 12])
 def test_a_limit_on_waiting_ends_the_job_and_says_so(stage: Stage, hours: int) -> None:
     """The record does not keep all the requests of 12 hours."""

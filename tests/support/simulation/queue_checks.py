@@ -43,7 +43,8 @@ class QueueChecks:
         self.ticked: dict[tuple[str, str], float] = {}  #: (backend, job): its newest tick began
         self.read: dict[str, float] = {}  #: when each backend last could read all that had changed
         self.stops: set[str] = set()  #: slices on which a stop was tried
-        self.asked: dict[str, tuple[str, float]] = {}  #: job: who requested its slice, and when
+        #: job: who requested its slice, or gave the job to its owner, and when
+        self.asked: dict[str, tuple[str, float]] = {}
         self.cancelled: dict[str, float] = {}  #: groups: when
         self.held: dict[str, float] = {}  #: groups: when
         self.left: set[tuple[str, str]] = (
@@ -197,6 +198,8 @@ class QueueChecks:
             latest = job.state_since + self.plans[name][-1].settings.keep
             if job.hold_until is None or job.hold_until > latest:
                 self.broken("Q5", job.id, f"keeps its slice until {job.hold_until}, not {latest}")
+        if event.kind is EventKind.HANDED_OVER:  # with its slice
+            self.asked[job.id] = name, self.sim.now
         if event.kind in _GETS:
             self._may_get(before, event)
             self.asked[job.id] = name, self.sim.now

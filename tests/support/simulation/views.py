@@ -58,7 +58,11 @@ class Views:
             if step is not None and matches[-1].attempt == number and not matches[-1].good:
                 assert step < bad, f"shows checkpoint {step}; attempt {number} broke at {bad}"
             if attempt is job.attempt and run and run.work.contract:  # its report names both steps
-                good = [c.step for c in saved if c.attempt == number and c.step < bad]
+                # where every host lists what it has saved, an agent that died lists nothing later
+                every = run.work.lists and not run.work.one_saves
+                known = min(p.wrote for p in run.programs.values()) if every else math.inf
+                latest = min(bad - 1, run.step(known))
+                good = [c.step for c in saved if c.attempt == number and c.step <= latest]
                 assert max(good, default=0) <= (step or 0), (
                     f"shows checkpoint {step}; {good[-1]} was saved before step {bad} broke"
                 )

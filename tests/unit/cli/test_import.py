@@ -70,6 +70,28 @@ def test_a_skypilot_file_with_its_missing_value(
     assert (spec.code, spec.run.env) == ("..", {"TAG": "a=b"})
 
 
+def test_paths_of_skypilot_are_relative_to_the_folder_of_the_command(
+    lab: Path, tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = lab / "examples" / "tpu" / "app.yaml"
+    for folder in ("app_code", "examples/tpu/app_code", "beside"):
+        (file.parent / folder).mkdir(parents=True)
+    task = "resources: {accelerators: tpu-v4-8}\nrun: x\nworkdir: "
+    for workdir, current, code in (
+        ("./examples/tpu/app_code", lab, "../examples/tpu/app_code"),
+        (".", lab, ".."),
+        ("beside", lab, "../examples/tpu/beside"),  # not there: the folder of the file has it
+        ("./app_code", file.parent, "../app_code"),
+    ):
+        monkeypatch.chdir(current)
+        file.write_text(task + workdir)
+        to = current / "imported"
+        record = tpujob("import", "skypilot", str(file), "--to", str(to), "--json").json
+        assert not [key for key in record["keys"] if "there is no folder" in key["text"]]
+        assert jobspec.load((to / "app.yaml").read_text(), "job").code == code
+        (to / "app.yaml").unlink()
+
+
 DOCUMENTED = """\
 repos:
   nets: https://github.com/lab/nets
@@ -100,3 +122,57 @@ def test_the_page_about_imports_shows_what_is_printed(
     page = (ROOT / "docs" / "import.md").read_text(encoding="utf-8")
     command, _, printed = page.split("```console\n$ ")[1].split("```")[0].partition("\n")
     assert tpujob(*command.split()[1:]).out == printed
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "what", "command"),
+    [
+        ("my sky.yaml", "name: a\nresources: {accelerators: tpu-v4-8}\nrun: x\n", "a task of SkyPilot",
+         "tpujob import skypilot 'my sky.yaml'"),
+        ("pipe.yaml", "name: p\n---\nname: a\nnum_nodes: 1\nrun: x\n", "a task of SkyPilot",
+         "tpujob import skypilot pipe.yaml"),
+        ("tasks.yaml", FILES["q/tasks.yaml"], "a file of jobman", "tpujob import jobman tasks.yaml"),
+        ("state.yaml", FILES["q/tasks_state.yaml"], "a file of jobman", "tpujob import jobman state.yaml"),
+        ("worker.yaml", FILES["q/worker_v6e64.yaml"], "a file of jobman", "tpujob import jobman worker.yaml"),
+        ("job.sbatch", "#!/bin/bash\n#SBATCH --nodes=2\nsrun python train.py\n", "a script of Slurm",
+         "tpujob run --type v4-8 --code . -- bash job.sbatch"),
+    ],
+)  # fmt: skip
+def test_create_names_the_command_for_a_file_of_another_tool(
+    lab: Path, tpujob: Tpujob, api: ScriptedJobs, name: str, text: str, what: str, command: str
+) -> None:
+    (lab / name).write_text(text)
+    error, hint = tpujob("create", name, code=65).err.splitlines()
+    assert error == f"tpujob: {name}: is {what}, not a job file"
+    assert hint.startswith(f"  `{command}` ")
+    assert api.calls == []
+
+
+def test_an_unknown_key_of_a_job_file_is_no_file_of_another_tool(lab: Path, tpujob: Tpujob) -> None:
+    (lab / "a.yaml").write_text("name: a\ntpu: {type: v4-8}\nresources: 1\nrun: {command: x}\n")
+    assert "a.yaml:3: resources: no such key" in tpujob("create", "a.yaml", code=65).err
+
+
+def test_folders_with_keys_are_not_copied_to_a_bucket(
+    lab: Path, tpujob: Tpujob, api: ScriptedJobs
+) -> None:
+    for name in (".ssh/work_rsa", "home/.ssh/config", "home/notes", "conf/.netrc", "c4/a.npy"):
+        (lab / name).parent.mkdir(parents=True, exist_ok=True)
+        (lab / name).touch()
+    (lab / "linked").symlink_to(".ssh")
+    mounts = "".join(f"  /{name}: {name}\n" for name in (".ssh", "home", "conf", "linked", "c4"))
+    task = "resources: {accelerators: tpu-v4-8}\nrun: x\nfile_mounts:\n"
+    (lab / "sky.yaml").write_text(f"{task}{mounts}  ~/.ssh/id_rsa: ~/.ssh/id_rsa\n")
+    record = tpujob("import", "skypilot", "sky.yaml", "--json").json
+    assert [entry["from"] for entry in record["jobs"][0]["spec"]["data"]] == ["c4"]
+    keys = "left out, as private keys never go to hosts"
+    lines = [key["line"] for key in record["keys"] if key["text"].startswith(keys)]
+    assert lines == [4, 5, 6, 7, 9]
+    job = "name: a\ntpu: {type: v4-8}\nrun: {command: x}\ndata: {from: %s, to: d}\n"
+    for name, key in (
+        (".ssh", ".ssh"), ("home", "home/.ssh/config"), ("conf", "conf/.netrc"), ("linked", ".ssh"),
+    ):  # fmt: skip
+        (lab / "a.yaml").write_text(job % name)
+        error = tpujob("create", "a.yaml", code=65).err
+        assert f"data: {lab / key} may be a key, and data goes to a bucket" in error
+    assert api.calls == []

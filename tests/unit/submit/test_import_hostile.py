@@ -9,6 +9,7 @@ import pytest
 import yaml as pyyaml
 
 from tests.unit.submit.jobman_files import FILES
+from tests.unit.submit.test_import_published import SKYPILOT
 from tests.unit.submit.test_import_skypilot import WHOLE
 from tpujob.domain.spec import yaml
 from tpujob.errors import BadSpec
@@ -51,5 +52,6 @@ def test_files_of_jobman(name: str) -> None:
     )
 
 
-def test_a_file_of_skypilot() -> None:
-    try_each(WHOLE, lambda text: read_skypilot(text, "f", {"TAG": "x"}))
+@pytest.mark.parametrize("text", [WHOLE, SKYPILOT["tpu_node_mnist.yaml"][0]])
+def test_a_file_of_skypilot(text: str) -> None:
+    try_each(text, lambda text: read_skypilot(text, "f", {"TAG": "x"}))

@@ -182,6 +182,11 @@ def test_the_software_of_the_tpu_is_kept() -> None:
     text = f"resources: {{accelerators: tpu-v6e-8, use_spot: true, {args}}}\nrun: x\n"
     assert spec_of(text)["tpu"]["runtime_version"] == "v2-alpha-tpuv6e"
     assert "TPU Nodes" in notes(text)["resources.accelerator_args.tpu_vm", "warning"]
+    for version in ("2.12.0", "2.5"):
+        of_a_node = text.replace("v2-alpha-tpuv6e", version)
+        assert "runtime_version" not in spec_of(of_a_node)["tpu"]
+        note = notes(of_a_node)["resources.accelerator_args.runtime_version", "question"]
+        assert note.startswith(f"left out: {version} is the TensorFlow of a TPU Node")
     both = text.replace("tpu-v6e-8", "[tpu-v6e-8, tpu-v4-8]")
     assert "runtime_version" not in spec_of(both)["tpu"]
     assert "left out" in notes(both)["resources.accelerator_args.runtime_version", "question"]
@@ -197,8 +202,50 @@ def test_spellings_of_types_and_values_of_variables() -> None:
         ["WANDB_API_KEY"],
         "cd ~/sky_workdir; x $TPUJOB_JOB",
     )
-    texts = [n.text for n in read_skypilot(f"{V6E}run: ~/sky_workdir/x", "t.yaml").notes]
-    assert any("there is no ~/sky_workdir" in text for text in texts)
+
+
+def test_what_a_text_expects_of_skypilot_is_named_at_its_line() -> None:
+    text = f"""\
+{V6E}envs:
+  CKPT: /home/gcpuser/sky_workdir/ckpt
+  RANK: $SKYPILOT_NODE_RANK
+setup: conda activate x; echo $SKYPILOT_SETUP_NODE_IPS
+run: x $SKYPILOT_SETUP_NODE_RANK $SKYPILOT_TASK_IDS $TPU_NAME $MY_TPU_NAME ~/sky_workdir ~/sky_logs
+"""
+    warnings = [
+        (n.line, n.text) for n in read_skypilot(text, "t.yaml").notes if n.outcome == "warning"
+    ]
+    assert [(line, text.partition(":")[0]) for line, text in warnings] == [
+        (3, "there is no ~/sky_workdir"),
+        (4, "SKYPILOT_NODE_RANK is TPUJOB_HOST here"),
+        (5, "SKYPILOT_SETUP_NODE_IPS has no equal"),
+        (5, "a TPU VM has no conda"),
+        (6, "SKYPILOT_SETUP_NODE_RANK is TPUJOB_HOST in the text"),
+        (6, "SKYPILOT_TASK_IDS has no equal"),
+        (6, "TPU_NAME has no equal"),
+        (6, "there is no ~/sky_workdir"),
+        (6, "there is no ~/sky_logs"),
+    ]
+    own = f"{V6E}envs: {{TPU_NAME: mine}}\nrun: x $TPU_NAME\n"
+    assert ("run", "warning") not in notes(own)
+
+
+def test_storage_of_skypilot_is_read_where_it_is() -> None:
+    text = f"""\
+{V6E}run: x
+file_mounts:
+  /s3: {{name: lab, store: s3}}
+  /ckpt: {{name: lab-ckpts, source: ~/ckpts}}
+  /two: {{name: lab-two, source: [~/a, ~/b]}}
+  /r2: {{name: lab, store: r2}}
+"""
+    spec = spec_of(text)
+    assert [entry["from"] for entry in spec["data"]] == ["s3://lab", "~/ckpts"]
+    assert "mounts" not in spec
+    texts = notes(text)
+    assert "in the bucket lab-ckpts" in texts["file_mounts.'/ckpt'", "warning"]
+    assert texts["file_mounts.'/two'", "question"].startswith("left out: several sources")
+    assert texts["file_mounts.'/r2'", "question"].endswith("left out")
 
 
 def test_several_documents_run_one_after_another() -> None:

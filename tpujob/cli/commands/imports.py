@@ -1,10 +1,8 @@
 """`tpujob import ...`: makes job files of another tool's files in a folder; submits nothing."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,8 +19,6 @@ app = typer.Typer(
     no_args_is_help=True, help="Make job files of the files of jobman or SkyPilot; submit nothing."
 )
 To = Annotated[Path, option("DIR", "Folder for the job files.")]
-#: folders of a home that hold keys
-KEY_FOLDERS = frozenset({".ssh", ".aws", ".azure", ".docker", ".gnupg", ".kube", "gcloud"})
 #: outcome of a key -> its colour
 STYLE = {"warning": "yellow", "question": "magenta", "dropped": "dim"}
 
@@ -70,17 +66,12 @@ def skypilot(
 
 def _path_kind(bases: Sequence[Path], path: str) -> PathKind:
     """Return what a path of this machine is. Of a folder, the first thousand names show whether it holds keys."""
-    from tpujob.submit.secrets_scan import named_like_a_key
+    from tpujob.submit.secrets_scan import key_below
 
     local = local_path(path, bases)
-    if named_like_a_key(str(local)) or Path(path).name in KEY_FOLDERS:
+    if key_below(Path(path).expanduser(), 0) or key_below(local, 1000):
         return "keys"
-    if local.is_file():
-        return "file"
-    if not local.is_dir():
-        return "missing"
-    inside = (f"{root}/{name}" for root, _, names in os.walk(local) for name in names)
-    return "keys" if any(map(named_like_a_key, islice(inside, 1000))) else "folder"
+    return "file" if local.is_file() else "folder" if local.is_dir() else "missing"
 
 
 def _finish(plan: ImportPlan, bases: Sequence[Path], to: Path, *, as_json: bool) -> None:

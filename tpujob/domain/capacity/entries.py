@@ -9,7 +9,6 @@ from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.capacity.usage import charge
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.model import Cause, DesiredState, Edge, Job, Slice, State
@@ -38,7 +37,7 @@ class Wanted:
     circuits: tuple[str, ...]  #: what it takes up, by `circuits.names`
     chips: int
     runtime_version: str = ""
-    provider: str = CLOUD_TPU
+    provider: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,4 +168,5 @@ def _wanted(
     facts = accelerators.find(type, provider)
     pools = circuits.names(Offer(type, zone, pricing, provider, runtime_version, None))
     pool = f"{zone}/{facts.generation}/{find_pricing(pricing).quota}"
-    return Wanted(type, pools[0], pool, pools, facts.chips * tpu_slices, runtime_version, provider)
+    chips = facts.chips * tpu_slices
+    return Wanted(type, pools[0], pool, pools, chips, runtime_version, provider)
