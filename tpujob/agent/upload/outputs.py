@@ -328,6 +328,7 @@ class Outputs:
         retry_soon = False  # for a checkpoint
         polled, pause = time.monotonic(), LOOK
         while not self._over.is_set():
+            pause = max(0.0, min(pause, polled + EVERY - time.monotonic()))
             for_checkpoint = self._due.wait(self.retry_in if retry_soon else pause) or retry_soon
             self._due.clear()
             if self._over.is_set():
@@ -335,7 +336,7 @@ class Outputs:
             if for_checkpoint or time.monotonic() >= polled + EVERY:
                 error = self._upload(0 if for_checkpoint else SETTLED)
                 retry_soon = bool(error) and for_checkpoint
-                polled = time.monotonic()
+                polled, pause = time.monotonic(), LOOK
             else:
                 pause = self._look()
 
