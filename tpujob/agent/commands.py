@@ -11,7 +11,7 @@ from typing import Dict, List, Optional, Set, Union
 from tpujob.agent import program
 from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import remove_file
-from tpujob.agent.folders import on_this_host
+from tpujob.agent.folders import IMPORTABLE, on_this_host
 from tpujob.agent.processes import Find, attempt_processes, end_all
 from tpujob.agent.runtimes import Runtime
 from tpujob.agent.supervision import Supervision
@@ -116,7 +116,8 @@ def _program_variables(attempt: HostAttempt) -> Dict[str, str]:
     folders = attempt.plan.get("folders") or {}
     variables.update({name: on_this_host(path) for name, path in folders.items()})
     python_path = variables.get("PYTHONPATH") or os.environ.get("PYTHONPATH", "")
-    variables["PYTHONPATH"] = os.pathsep.join(filter(None, (attempt.folder.work, python_path)))
+    paths = filter(None, (attempt.folder.work, python_path, IMPORTABLE))
+    variables["PYTHONPATH"] = os.pathsep.join(paths)
     return variables
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from tpujob import contract
 from tpujob.protocol import paths
 
 ROOT = os.path.join(os.path.expanduser("~"), paths.HOST_FOLDER)
@@ -21,6 +22,8 @@ MOUNTS_LOG = os.path.join(ROOT, "mounts.log")
 PREFLIGHT = os.path.join(ROOT, "preflight.json")  #: the newest check of the devices, if it passed
 #: the newest epoch of this host's slice; between a wipe and the next start also the wipe's record
 EPOCH = os.path.join(ROOT, "epoch.json")
+#: the folder, in the agent's archive, of the modules that programs may import: Python imports from archives, too
+IMPORTABLE = os.path.join(os.path.abspath(os.path.dirname(contract.__file__)), "importable")
 HOST_LOCK = os.path.join(ROOT, "host.lock")  #: held by the one daemon that may start processes
 COMMAND_LOCK = os.path.join(ROOT, "command.lock")  #: held by the one start, stop or wipe that runs
 

@@ -32,7 +32,7 @@ class Swept:
     deleted: list[Owned] = field(default_factory=list[Owned])  #: asked to end
     kept: list[Owned] = field(default_factory=list[Owned])  #: younger than their grace
     failed: list[tuple[Owned, str]] = field(default_factory=list[tuple[Owned, str]])  #: and why
-    #: neither deleted nor kept: the record of their job cannot be read
+    #: neither deleted nor kept: the record of their job cannot be read, or just could not
     unclear: list[Owned] = field(default_factory=list[Owned])
     keys: list[str] = field(default_factory=list[str])  #: slices that are gone, whose keys go
     unlisted: dict[str, str] = field(
@@ -128,11 +128,15 @@ class Orphans:
                 log.warning("sweep: %s", error.message)
                 unsure.add(name)
             else:
-                handed_on |= {name} if any(slice.handed_to for slice in job.slices) else set()
+                if not invariants.unclaimed([name], [job]):  # it could not be read before
+                    unsure.add(name)
+                elif any(slice.handed_to for slice in job.slices):
+                    handed_on.add(name)
         return unsure | self._received(handed_on) if handed_on else unsure
 
     def _received(self, names: set[str]) -> set[str]:
-        """Return those of these slices that jobs with a damaged record have received, or may have."""
+        """Return those of these slices that jobs with a damaged record have received, or may have, and those of jobs
+        whose record was damaged when the sweep read all jobs."""
         received: set[str] = set()
         for job_id, _ in self.store.damaged():
             try:
@@ -141,7 +145,9 @@ class Orphans:
                 log.warning("sweep: %s", error.message)
                 return names
             received |= {p.slice.name for p in payloads if isinstance(p, SliceReceived)}
-        return names & received
+        # after the damaged ones: a record that is repaired in between is in both
+        claimed = names - set(invariants.unclaimed(names, self.store.list(live=True)))
+        return claimed | (names & received)
 
     def _keys(self, swept: Swept) -> list[str]:
         try:

@@ -135,7 +135,8 @@ def _folder_of_data(source: str, file: Path) -> str:
         raise BadSpec(f"{file}: data: there is no file in {path}")
     if key := key_below(path):
         hint = (
-            "Keep keys out of data: `tpujob secret set` and `run.secrets` give them to the program."
+            "Remove it: `tpujob secret set` and `run.secrets` give keys to a program. If it is none, "
+            "`tpujob data sync` copies the folder, and `from:` names the copy."
         )
         raise BadSpec(f"{file}: data: {key} may be a key, and data goes to a bucket", hint=hint)
     return f"{FILE}{socket.gethostname()}{path}"

@@ -28,6 +28,8 @@ def test_the_agent_is_one_archive_for_python_3_8() -> None:
         imports = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
         imports |= {str(n.module) for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
         extra = {"jax", "numpy"} if name.endswith("/devices.py") else set()
+        if "/importable/" in name:  # which the Python of a program imports
+            extra = {"tpujob_events", "keras", "lightning", "transformers"}
         allowed = {*sys.stdlib_module_names, *extra}
         other = {m for m in imports - shipped if m.partition(".")[0] not in allowed}
         assert not other, f"{name} imports {other}, which do not travel with it"
@@ -67,6 +69,31 @@ def test_a_program_reads_its_context_its_env_and_its_code(host: Host) -> None:
     assert Path(context.cache).is_dir()
     assert variables["COLOUR"] == "a 'b' $C"
     assert variables["PYTHONPATH"].split(":")[0] == folder
+
+
+def test_a_program_imports_its_events_after_all_that_is_its_own(host: Host) -> None:
+    program = """
+from tpujob_events import INTERRUPTED, stopping, tell
+assert not stopping()
+tell("step", step=7, steps=9, loss=0.5)
+tell("checkpoint", step=7)
+raise SystemExit(INTERRUPTED)
+"""
+    report = host.run(["python3", "-c", program])
+    assert (report["exit_code"], report["step"], report["checkpoint"]) == (75, 7, 7)
+    (host.home / "lib").mkdir()
+    (host.home / "lib" / "tpujob_events.py").write_text("print('of PYTHONPATH')")
+    command, library = "python3 -c 'import tpujob_events'", {"PYTHONPATH": str(host.home / "lib")}
+    host.run(command, attempt=2, env=library)
+    assert host.bucket.log(2) == ["of PYTHONPATH"]
+    bundle = host.bucket.bundle(archive(("tpujob_events.py", "print('of the code')")))
+    host.run(command, attempt=3, env=library, bundles=[bundle])
+    assert host.bucket.log(3) == ["of the code"]
+    nothing_else = (
+        "import importlib.util as u; print([n for n in ('tpujob', 'contract') if u.find_spec(n)])"
+    )
+    host.run(["python3", "-S", "-c", nothing_else], attempt=4)
+    assert host.bucket.log(4) == ["[]"]
 
 
 def test_what_the_program_reports_is_in_the_report_and_its_files_are_kept(host: Host) -> None:

@@ -35,7 +35,8 @@ class Lab:
         self.control = Control(self.cloud.world)
         settings = load(folder / "state", env={"USER": "ada", "TPUJOB_REPORT_EVERY": "1"})
         settings.run.mkdir(parents=True)
-        ready = {"tpu": self.cloud.tpu.address, "storage": self.storage.url}
+        tpu, rest = self.cloud.tpu.address, self.cloud.rest().url
+        ready = {"tpu": tpu, "tpu_rest": rest, "storage": self.storage.url}
         settings.ready_file("emulator").write_text(json.dumps(ready))
         settings.ready_file("farm").write_text(json.dumps({"ssh_port": port}))
         self.backend = wiring.backend(settings)

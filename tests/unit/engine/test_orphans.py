@@ -1,6 +1,6 @@
 """The sweep, and what it shows: slices that no job claims, and keys of slices that are gone."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,9 +97,8 @@ def test_a_job_whose_record_is_damaged_may_claim_its_slices(stage: Stage, tmp_pa
     assert list(stage.cloud.machines) == ["tj-000001-1"], "a healthy slice was deleted unseen"
 
 
-def test_a_handed_on_slice_of_a_removed_job_may_belong_to_a_damaged_record(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def handed_on_by_a_removed_job(stage: Stage) -> str:
+    """Return a job that has the slice of a job without a record."""
     first = stage.create()
     stage.running(first)
     stage.cloud.full.add("us-central2-b")
@@ -110,6 +109,25 @@ def test_a_handed_on_slice_of_a_removed_job_may_belong_to_a_damaged_record(
     assert stage.job(second).slices[-1].name == stage.job(first).slices[-1].name
     stage.api.clean(first)
     stage.reconciler.tick(first)
+    return second
+
+
+@pytest.mark.parametrize("begin", [Stage.started, handed_on_by_a_removed_job])
+def test_a_record_that_is_repaired_during_a_sweep_claims_its_slices(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, begin: Callable[[Stage], str]
+) -> None:
+    begin(stage)
+    real, lists = stage.store.list, iter([[]])
+    monkeypatch.setattr(stage.store, "list", lambda **how: next(lists, real(**how)))
+    stage.clock.sleep(HOUR)
+    assert stage.sweep().deleted == []
+    assert list(stage.cloud.machines) == stage.hosts.kept() == ["tj-000001-1"]
+
+
+def test_a_handed_on_slice_of_a_removed_job_may_belong_to_a_damaged_record(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = handed_on_by_a_removed_job(stage)
     damage(tmp_path, second)
     stage.clock.sleep(HOUR)
     assert stage.sweep().deleted == []

@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
-OURS = {"tpujob", "workloads", "tests"}
+OURS = {"tpujob", "tpujob_events", "workloads", "tests"}
 
 #: files of extras; all others of tpujob import what a plain installation has
 ROOMS = {
@@ -23,7 +23,11 @@ ROOMS = {
     "pack": "tpujob/data",
 }
 #: modules that a host may have, which run there in the Python of the job
-ON_HOSTS = {"tpujob/agent": {"jax", "numpy"}, "workloads": {"torch"}}
+ON_HOSTS = {
+    "tpujob/agent": {"jax", "numpy"},
+    "tpujob/contract/importable": {"keras", "lightning", "transformers"},
+    "workloads": {"torch"},
+}
 #: packages used by their name in text, and where
 BY_NAME = {
     "gcsfs": "workloads/checkpoints/stored.py",

@@ -28,7 +28,8 @@ def program(tmp_path: Path) -> Path:
 
 
 def started(program: Path, steps: int, out: Path) -> subprocess.Popen[bytes]:
-    env = {**os.environ, "STEPS": str(steps), "TPUJOB_OUT": str(out)}
+    importable = str(ROOT / "tpujob" / "contract" / "importable")
+    env = {**os.environ, "STEPS": str(steps), "TPUJOB_OUT": str(out), "PYTHONPATH": importable}
     return subprocess.Popen([sys.executable, str(program)], cwd=program.parent, env=env)
 
 

@@ -125,7 +125,7 @@ class WatchSpec(kinds.SpecPart):
     nonfinite: kinds.Pattern = Field(
         None,
         description="Regular expression of a line with NaN or Inf, such as "
-        "'(?i)(step\\S?[=:\\s]+(?P<step>\\d+).*)?\\bloss\\S?[=:\\s]+(tensor\\()?-?(nan|inf(inity)?)\\b'; "
+        "'(?i)(step\\S?[=:\\s]+(?P<step>\\d+).*)?loss\\S?[=:\\s]+(tensor\\()?-?(nan|inf(inity)?)\\b'; "
         "the group step is optional.",
     )
     progress: kinds.Patterns = Field(
