@@ -58,6 +58,9 @@ class Event:
         self._is_set = True
         self._change.notify_all()
 
+    def clear(self) -> None:
+        self._is_set = False
+
     def is_set(self) -> bool:
         return self._is_set
 

@@ -1,8 +1,9 @@
 """Saves output folders of the program to the bucket, and restores them in the next attempt.
 
 For programs that write checkpoints and results to plain files. New files are uploaded at each checkpoint that the
-program reports, every few minutes, and at its end. A checkpoint counts as committed once the bucket has it. Files are
-uploaded in the order of their modification, so a killed host leaves a state in the bucket that its disk had.
+program reports, once they are whole (`stillness.py`), every few minutes, and at its end. A checkpoint counts as
+committed once the bucket has it. Files are uploaded in the order of their modification, so a killed host leaves a state
+in the bucket that its disk had.
 
 A file that the bucket cannot have, or that cannot be read, is left out; the log names it once. A checkpoint that it may
 be part of does not count.
@@ -50,6 +51,7 @@ from tpujob.agent.storage import (
     retry,
 )
 from tpujob.agent.upload.output_list import Content, OutputList
+from tpujob.agent.upload.stillness import Stillness, is_log
 from tpujob.lib.threads import start_loop
 from tpujob.protocol import OutputsDocument
 from tpujob.protocol.left_out import (
@@ -67,6 +69,11 @@ THREADS = 8  #: parallel downloads
 EVERY = 300.0  #: seconds between two polls for new files, without a new checkpoint
 #: seconds without a change after which a file is uploaded, unless a checkpoint was reported or the program has ended
 SETTLED = 2.0
+LOOK = 5.0  #: seconds between two looks for whole files, at least; looks take a hundredth of the time at most
+#: seconds between two uploads of whole files, at least. Also one for each file that the first of them sent, which
+#: limits the operations of an hour, and four for each second that it took.
+EARLY = 60.0
+TAIL = 64  #: bytes at the end of an uploaded file that show whether it only grew
 FINAL_TIMEOUT = 600.0  #: seconds of retries at the end
 NOT_FOUND = 404  #: HTTP status
 PART = ".tpujob-part-"  #: prefix of incomplete downloads, which are never uploaded
@@ -124,6 +131,9 @@ class Outputs:
         self._empty: List[str] = []  #: folders that were reported as empty
         #: contents that the bucket has, of files that may have changed since
         self._uploaded: Dict[str, Optional[Content]] = {}
+        self._stillness = Stillness(folders)
+        self._tails: Dict[str, bytes] = {}  #: the ends of files that the bucket has, by name
+        self._early_at = 0.0  #: the monotonic time from which whole files are uploaded again
         self._lock = threading.Lock()
         self._due = threading.Event()
         self._over = threading.Event()
@@ -316,12 +326,40 @@ class Outputs:
 
     def _upload_forever(self) -> None:
         retry_soon = False  # for a checkpoint
+        polled, pause = time.monotonic(), LOOK
         while not self._over.is_set():
-            for_checkpoint = self._due.wait(self.retry_in if retry_soon else EVERY) or retry_soon
+            pause = max(0.0, min(pause, polled + EVERY - time.monotonic()))
+            for_checkpoint = self._due.wait(self.retry_in if retry_soon else pause) or retry_soon
             self._due.clear()
-            if not self._over.is_set():
+            if self._over.is_set():
+                break
+            if for_checkpoint or time.monotonic() >= polled + EVERY:
                 error = self._upload(0 if for_checkpoint else SETTLED)
                 retry_soon = bool(error) and for_checkpoint
+                polled, pause = time.monotonic(), LOOK
+            else:
+                pause = self._look()
+
+    def _look(self) -> float:
+        """Upload the whole files if any is new, unless it is too soon. Return the seconds until the next look."""
+        began = time.monotonic()
+        whole = self._stillness.whole(self._scan()[0], began)
+        pause = min(EVERY, max(LOOK, 100 * (time.monotonic() - began)))
+        changed = [name for name, version in whole.items() if version != self._saved.get(name)]
+        if began >= self._early_at and any(
+            not is_log(name) and not self._only_grew(name, whole[name]) for name in changed
+        ):
+            self._upload(0, whole)
+            now = time.monotonic()
+            self._early_at = now + max(EARLY, len(changed), 4 * (now - began))
+        return pause
+
+    def _only_grew(self, name: str, version: _Version) -> bool:
+        """Return whether a file has what the bucket has of it, and more."""
+        saved, tail = self._saved.get(name), self._tails.get(name)
+        if not saved or not tail or version.size <= saved.size:
+            return False
+        return _tail(os.path.join(self._work, name), saved.size) == tail
 
     # After the program
 
@@ -338,14 +376,15 @@ class Outputs:
                 return error
             time.sleep(self.retry_in)
 
-    def _upload(self, age: float) -> str:
-        """Upload files unchanged for `age` seconds. Return the error; empty: the bucket is up to date, or frozen."""
+    def _upload(self, age: float, only: Optional[Dict[str, _Version]] = None) -> str:
+        """Upload files unchanged for `age` seconds, or `only` these, which decides on no checkpoint. Return the error;
+        empty: the bucket is up to date, or frozen."""
         with self._lock:
             if self._frozen:
                 return ""
             checkpoint = self._newest  # read before the files
             try:
-                complete = self._mirror(age)
+                complete = self._mirror(age, only)
             except (OSError, StorageError) as error:
                 message = "outputs cannot be kept in the bucket: %s" % error
                 if message != self._logged_error:
@@ -353,6 +392,8 @@ class Outputs:
                 self._logged_error = message
                 return message
             self._logged_error = ""
+            if only is not None:
+                return ""
             if not complete:
                 return "outputs changed while they were sent to the bucket"
             self._note_empty(checkpoint)
@@ -383,9 +424,10 @@ class Outputs:
             if self._wake is not None:
                 self._wake.up()
 
-    def _mirror(self, age: float) -> bool:
+    def _mirror(self, age: float, only: Optional[Dict[str, _Version]]) -> bool:
         """Upload changed files and delete the objects of deleted files, oldest changes first. Return whether the bucket
-        is up to date; otherwise files are too young or changed meanwhile. Raises StorageError, OSError."""
+        is up to date; otherwise files are too young, not in `only`, or changed meanwhile. Raises StorageError, OSError.
+        """
         files, left_out = self._scan()
         now, complete = time.time(), True
         changed = [
@@ -403,8 +445,12 @@ class Outputs:
         batch: List[_Change] = []
         size = 0
         for mtime_ns, name in sorted(changed):
+            if only is not None and only.get(name) != files[name]:
+                # a log that always grows must not keep deleted checkpoints in the bucket
+                complete = complete and is_log(name)
+                continue
             # a time in the future shows that the clock was put back
-            if now - age < mtime_ns / 1e9 <= now:
+            if only is None and now - age < mtime_ns / 1e9 <= now:
                 complete = False
                 continue
             try:
@@ -425,6 +471,7 @@ class Outputs:
             self._storage.delete(self._bucket_folder + name)
             del self._list.contents[name]
             self._saved.pop(name, None)
+            self._tails.pop(name, None)
         self._list.write()
         self._files = files
         self._leave_out(left_out)
@@ -506,6 +553,7 @@ class Outputs:
                 return False
             raise
         self._list.contents[change.name] = [change.content]
+        self._tails[change.name] = _tail(path, change.version.size)
         if _has_changed(path, change.version):
             return False
         self._saved[change.name] = change.version
@@ -545,6 +593,16 @@ def _has_changed(path: str, version: _Version) -> bool:
         return _version(path) != version
     except OSError:
         return True
+
+
+def _tail(path: str, end: int) -> bytes:
+    """Return the bytes of a file before `end`; empty: it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, end - TAIL))
+            return file.read(min(TAIL, end))
+    except OSError:
+        return b""
 
 
 def _part_path(path: str) -> str:
