@@ -385,6 +385,8 @@ def heirs(planned: Planned, giver: QueueEntry, hands_on: Callable[[str], bool]) 
         )
         if (
             held in entry.wanted
+            # its checkpoint may be in another region: a copy is made first
+            and held not in entry.uncopied
             and giver.slice not in entry.had
             and not barred
             and hands_on(job_id)
