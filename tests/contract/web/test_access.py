@@ -40,7 +40,7 @@ from tpujob.web.api import create_app
 from tpujob.web.security.middleware import OPEN_PATHS
 
 BOB, EVE = caller("bob"), caller("eve")
-ROLES = (None, Role.VIEWER, Role.SUBMITTER, Role.ADMIN)
+ROLES = (None, *Role)
 
 #: The least role for one's own, and for that of another user. Stated again, so that a slip in the table is noticed.
 EVERYBODY = ("viewer", "viewer")

@@ -16,6 +16,7 @@ from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.money import ledger, polling_cost
 from tpujob.domain.money.estimate_shapes import CostKind, Estimate, EstimateLine, Use
 from tpujob.domain.text import amount_of_bytes, dollars, many
+from tpujob.protocol.limits import LOG_EVERY
 
 
 def estimate(use: Use, prices: PriceList = LIST) -> Estimate:
@@ -145,8 +146,8 @@ def machines(job: EstimateInput) -> Iterator[EstimateLine]:
     yield line(CostKind.MACHINES, "external addresses", formula, job.hosts * job.hours, price)
 
 
-#: class A operations an hour of a host whose program prints: a segment every five minutes (`agent/upload/log.py`)
-LOG_WRITES = 12
+#: class A operations an hour of a host whose program prints: a segment for each LOG_EVERY
+LOG_WRITES = round(3600 / LOG_EVERY)
 
 
 def storage(job: EstimateInput) -> Iterator[EstimateLine]:
