@@ -6,9 +6,9 @@ from typing import Hashable, NamedTuple, Optional
 NOT_UTF8 = "the name is not UTF-8"
 NOT_A_FILE = "not an ordinary file"
 MAX_NAME = 1024  #: bytes of an object's name (documented)
-#: errors of this process, its host or its network, not of a file
+#: errors of this process, its host or its network, not of a file; EFBIG: of what the process may write
 _OF_ALL_FILES = (
-    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EROFS, None
+    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, None
 )  # fmt: skip
 
 

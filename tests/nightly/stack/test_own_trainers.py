@@ -1,5 +1,6 @@
 """Trainers of other projects: the files of `configs/`, played with stand-ins through a preemption."""
 
+import math
 import re
 
 import pytest
@@ -7,6 +8,8 @@ import yaml
 
 from tests.support.local_stack import LocalStack
 from tests.support.paths import ROOT
+from tpujob.agent.patterns import PatternWatch
+from tpujob.domain.host.plan import watch_patterns
 from tpujob.domain.spec.jobspec import JobSpec, load
 
 CONFIGS = ROOT / "configs"
@@ -35,14 +38,15 @@ LINES = [
 
 @pytest.mark.parametrize(("name", "step", "bad", "line"), LINES)
 def test_a_line_of_the_program_is_read(name: str, step: int | None, bad: bool, line: str) -> None:
-    watch = spec(name).watch
-    assert watch.progress
-    assert watch.nonfinite
-    progress, nonfinite = re.search(watch.progress, line), re.search(watch.nonfinite, line)
-    assert (int(progress["step"]) if progress else None) == step
-    assert bool(nonfinite) is bad
-    if nonfinite:
-        assert int(nonfinite["step"]) in (step, 100)
+    watch = PatternWatch(watch_patterns(spec(name)), lambda *_: None, int)
+    watch.add_lines([line.encode()])
+    watch.search()
+    matches = watch.take_matches()
+    assert [match.step for match in matches] == ([] if step is None else [step])
+    if watch.nonfinite:
+        assert watch.nonfinite[1] in (step, 100)
+    losses = [match.values.get("loss", 0.0) for match in matches]
+    assert (watch.nonfinite is not None or any(map(math.isnan, losses))) is bad
 
 
 @pytest.mark.parametrize("name", NAMES)
