@@ -13,34 +13,39 @@ from tpujob.protocol.report import FoundDocument
 WIDTH = 1000  #: characters of a line that are searched
 SURE = 2  #: a step without a loss in its line counts once so many lines had a greater step than the line before
 
-_NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+# each group is a number that Python reads: what looks like one and is none must not end the search
+_WHOLE = r"\d{1,15}"
+_NUMBER = r"[-+]?(?:\d[\d,]{0,40}\.?\d{0,40}(?:[eE][-+]?\d{1,3})?|nan|inf(?:inity)?)"
 #: `step 12`, `iter 160:`, `global_step=5`, `Step [10/500]`, `step: 3 of 500`; not `step 0.5s`, `steps: 500`
 _STEP = re.compile(
     r"(?<![\w.-])(?:global[_ ]?|train(?:ing)?[_ /]?|optimizer[_ ]?)?(?:step|iteration|iter)\b"
-    r"[\"']?\s*[:=#]?\s*[\[(]?\s*(?P<step>\d[\d,]*)(?![\d,]*[.\w%])"
-    r"(?:\s*(?:/|of)\s*(?P<steps>\d[\d,]*)\b)?",
+    r"[\"']?\s*[:=#]?\s*[\[(]?\s*(?P<step>\d[\d,]{0,20})(?![\d,]*[.\w%])"
+    r"(?:\s*(?:/|of)\s*(?P<steps>\d[\d,]{0,20})\b)?",
     re.IGNORECASE,
 )
 #: `[60] training_loss = 2.3`
 _BRACKETS = re.compile(
-    r"(?:^|\s)\[(?P<step>\d+)\]\s+\S*loss\s*[:=]\s*(?P<loss>%s)" % _NUMBER, re.IGNORECASE
+    rf"(?:^|\s)\[(?P<step>{_WHOLE})\]\s+\S*loss\s*[:=]\s*(?P<loss>{_NUMBER})", re.IGNORECASE
 )
 #: `loss 3.4`, `loss: 3.4`, `'loss': '6.2'`, `train/loss = 2`; not the loss of an evaluation
 _LOSS = re.compile(
     r"(?<![\w/.-])(?<!val )(?<!eval )(?<!valid )(?<!validation )(?<!test )"
-    r"(?:train(?:ing)?[_/ ])?loss\b[\"']?\s*[:=]?\s*[\"']?(?P<loss>%s)(?![\w%%])" % _NUMBER,
+    r"(?:train(?:ing)?[_/ ])?loss\b[\"']?\s*[:=]?\s*[\"']?"
+    rf"(?P<loss>{_NUMBER})(?![\w%])",
     re.IGNORECASE,
 )
 #: a bar of tqdm: `train:  12%|█▏    | 60/500 [00:10<01:20, 5.5it/s, loss=2.3]`
 _BAR = re.compile(
-    r"^(?P<title>[^|%]{0,60}?)\s*\d+%\|[^|]*\|\s*(?P<step>\d+)/(?P<steps>\d+) \[[^\]]*(?:it/s|s/it)"
+    r"^(?P<title>[^|%]{0,60}?)\s*\d+%\|[^|]*\|\s*"
+    rf"(?P<step>{_WHOLE})/(?P<steps>{_WHOLE}) \[[^\]]*(?:it/s|s/it)"
 )
 #: the line of tqdm_loggable: `Progress on:train 60.0it/500it rate:5.5it/s`, `1.2kit/5.0kit`
 _PROGRESS = re.compile(
-    r"Progress on:\s?(?P<title>[^\d]*?)\s?(?P<step>[\d.]+)(?P<k>k?)(?:it)?/(?P<steps>[\d.]+)(?P<ks>k?)(?:it)?\s"
+    rf"Progress on:\s?(?P<title>[^\d]*?)\s?(?P<step>{_WHOLE}(?:\.\d+)?)(?P<k>k?)(?:it)?"
+    rf"/(?P<steps>{_WHOLE}(?:\.\d+)?)(?P<ks>k?)(?:it)?\s"
 )
 #: a bar of Keras: `60/500 ━━━━━ 2s 4ms/step - loss: 2.3`
-_KERAS = re.compile(r"^\s*(?P<step>\d+)/(?P<steps>\d+)\s+[━╸\[=>.\]]{3,}")
+_KERAS = re.compile(rf"^\s*(?P<step>{_WHOLE})/(?P<steps>{_WHOLE})\s+[━╸\[=>.\]]{{3,}}")
 #: a bar without a title, or with such a one, counts training
 _TRAINING = re.compile(r"^(?:|.*(?:train|epoch|step|iter|fit).*)$", re.IGNORECASE)
 
@@ -54,7 +59,7 @@ class CommonForms:
         self.steps: Optional[int] = None
         self.loss: Optional[float] = None
         self._in_words = False
-        self._last = -1  #: the step of the last line in words, without a loss in it
+        self._last = -1  #: the step of the last line in words
         self._greater = 0  #: lines in words with a greater step than the one before
 
     def document(self) -> Optional[FoundDocument]:

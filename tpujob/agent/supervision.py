@@ -78,13 +78,20 @@ class Supervision:
             self.has_stalled = True
 
     def _show_found(self) -> None:
-        """Report what was found in common forms, unless the program or its patterns report steps. Note it once."""
-        if self._watch.found and self._progress.read_found(self._watch.found.document()):
-            names = self._progress.found_names
-            if not self._found_names.issuperset(names):
-                self._found_names.update(names)
-                text = "found in the output: %s; it is only shown (`watch: off` ends the search)"
-                self._log.note(text % ", ".join(names))
+        """Report what was found in common forms, and note it once. Once the program or its patterns report steps,
+        nothing is searched for any more."""
+        if self._watch.found is None:
+            return
+        if self._progress.reports_steps:
+            self._watch.found = None
+            self._progress.read_found(None)
+            return
+        self._progress.read_found(self._watch.found.document())
+        names = self._progress.found_names
+        if not self._found_names.issuperset(names):
+            self._found_names.update(names)
+            text = "found in the output: %s; it is only shown (`watch: off` ends the search)"
+            self._log.note(text % ", ".join(names))
 
     def _match(self) -> Optional[VerdictDocument]:
         """Return the verdict of `watch.nonfinite`; None: no line matched."""

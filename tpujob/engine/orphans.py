@@ -35,9 +35,8 @@ class Swept:
     #: neither deleted nor kept: the record of their job cannot be read, or just could not
     unclear: list[Owned] = field(default_factory=list[Owned])
     keys: list[str] = field(default_factory=list[str])  #: slices that are gone, whose keys go
-    unlisted: dict[str, str] = field(
-        default_factory=dict[str, str]
-    )  #: by zone, provider, or `keys`: why
+    #: why, by zone, provider, or `keys`
+    unlisted: dict[str, str] = field(default_factory=dict[str, str])
     live: list[Job] = field(default_factory=list[Job])  #: the active jobs, as they were read
 
 

@@ -124,9 +124,8 @@ class PlainResponse:
 
     def read_some(self) -> bytes:
         """Return the next bytes as soon as any arrive; empty at the end. Raises as `read` does."""
-        with (
-            _as_os_error()
-        ):  # before Python 3.11.8, `read1` waits for more bytes than are announced
+        with _as_os_error():
+            # before Python 3.11.8, `read1` waits for more bytes than are announced
             return b"" if self._left == 0 else self._counted(self._raw.read1(CHUNK))
 
     def cut(self) -> None:

@@ -119,24 +119,24 @@ class ProgressReader:
             if name != "loss":
                 self._set_metric(name, value)
 
-    def read_found(self, found: Optional[FoundDocument]) -> bool:
-        """Take what was found in common forms. Return whether it is shown: the program reports no steps itself."""
-        if found is None or self.facts.get("step") is not None:
-            self.facts["found"] = None
-            return False
-        step, loss = found["step"], found["loss"]
+    @property
+    def reports_steps(self) -> bool:
+        """Whether the program reports its steps itself, by events or by the lines of a pattern."""
+        return self.facts.get("step") is not None
+
+    def read_found(self, found: Optional[FoundDocument]) -> None:
+        """Take what was found in common forms; None: nothing is shown as found."""
         before = self.facts.get("found")
-        if before is None or (before["step"], before["loss"]) != (
-            step,
-            _nonfinite_word(loss) or loss,
-        ):
-            if step is not None and (before is None or before["step"] != step):
-                self.series.step(step, time.time(), {})
-            if loss is not None:
-                self.series.metric("loss", loss)
-            shown = number(loss)
-            self.facts["found"] = {**found, "loss": _nonfinite_word(loss) or shown}
-        return True
+        if found is None:
+            self.facts["found"] = None
+            return
+        step, loss = found["step"], found["loss"]
+        shown: FoundDocument = {**found, "loss": _nonfinite_word(loss) or number(loss)}
+        self.facts["found"] = shown
+        if step is not None and (before is None or before["step"] != step):
+            self.series.step(step, time.time(), {})
+        if loss is not None and shown != before:
+            self.series.metric("loss", loss)
 
     @property
     def found_names(self) -> List[str]:

@@ -12,7 +12,7 @@ from tpujob.domain.host import data
 from tpujob.domain.host.environment import environment_order, mount_order
 from tpujob.domain.model import Attempt, Endpoint, Job, Json, Slice
 from tpujob.domain.spec import JobSpec
-from tpujob.domain.spec.watch import OFF, TRAINERS, Trainer, names_step
+from tpujob.domain.spec.watch import OFF
 from tpujob.protocol import Plan, PreflightOrder, WatchPatterns, paths
 
 #: port on which the program of host 0 waits for the other hosts
@@ -89,18 +89,16 @@ def _plan(
 
 
 def watch_patterns(spec: JobSpec) -> WatchPatterns:
-    """Return the patterns of the job file, else those of its trainer. Common forms are searched for where no pattern
-    names a step, and a bundled program needs none."""
-    own, trainer = spec.watch, TRAINERS.get(spec.watch.trainer or OFF, Trainer(()))
-    progress = [*(own.progress or trainer.progress)]
-    steps_are_named = any(map(names_step, progress))
-    off = own.trainer == OFF or spec.run.workload is not None
+    """Return what the agent searches the output for. Common forms are searched for where no pattern names a step; a
+    bundled program needs none."""
+    watch, patterns = spec.watch, spec.watch.patterns
+    off = watch.trainer == OFF or spec.run.workload is not None
     return {
-        "nonfinite": own.nonfinite or trainer.nonfinite,
-        "progress": progress,
-        "checkpoint": own.checkpoint or trainer.checkpoint,
-        "resume": own.resume or trainer.resume,
-        "find": not off and not steps_are_named,
+        "nonfinite": patterns.nonfinite,
+        "progress": [*patterns.progress],
+        "checkpoint": patterns.checkpoint,
+        "resume": patterns.resume,
+        "find": not off and not watch.names_steps,
     }
 
 

@@ -92,14 +92,10 @@ TRAINERS: Mapping[str, Trainer] = {
 }
 
 
+_WORD = {"type": "string", "enum": [OFF, *TRAINERS]}
 _Trainer = Annotated[
     str | None,
-    kinds.optional(
-        kinds.Checked(
-            kinds.one_of((OFF, *TRAINERS), "known trainer"),
-            {"type": "string", "enum": [OFF, *TRAINERS]},
-        )
-    ),
+    kinds.optional(kinds.Checked(kinds.one_of((OFF, *TRAINERS), "known trainer"), _WORD)),
 ]
 
 
@@ -147,18 +143,32 @@ class WatchSpec(kinds.SpecPart):
 
     @model_validator(mode="after")
     def _a_checkpoint_has_a_step(self) -> Self:
-        if self.checkpoint and not names_step(self.checkpoint):
-            known = TRAINERS.get(self.trainer or OFF, Trainer(()))
-            if not any(map(names_step, self.progress or known.progress)):
-                raise ValueError(
-                    "checkpoint has no group that names the step, and progress has none: write "
-                    r"'(?P<step>\d+)' where it stands"
-                )
+        if self.checkpoint and not names_step(self.checkpoint) and not self.names_steps:
+            raise ValueError(
+                "checkpoint has no group that names the step, and progress has none: write "
+                r"'(?P<step>\d+)' where it stands"
+            )
         return self
+
+    @property
+    def patterns(self) -> Trainer:
+        """The patterns that are searched for: of each kind the user's own, else the trainer's."""
+        known = TRAINERS.get(self.trainer or OFF, Trainer(()))
+        return Trainer(
+            progress=self.progress or known.progress,
+            checkpoint=self.checkpoint or known.checkpoint,
+            resume=self.resume or known.resume,
+            nonfinite=self.nonfinite or known.nonfinite,
+        )
+
+    @property
+    def names_steps(self) -> bool:
+        """Whether a pattern of progress names the step."""
+        return any(map(names_step, self.patterns.progress))
 
 
 _OBJECT = WatchSpec.model_json_schema()
 Watch = Annotated[
     WatchSpec,
-    kinds.Checked(_of_word, {"anyOf": [{"type": "string", "enum": [OFF, *TRAINERS]}, _OBJECT]}),
+    kinds.Checked(_of_word, {"anyOf": [_WORD, _OBJECT]}),
 ]

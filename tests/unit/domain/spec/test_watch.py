@@ -203,6 +203,10 @@ def test_common_forms_are_found_without_a_pattern(
         "Map: 100%|██████████| 100000/100000 [00:05<00:00, 20000.0 examples/s]",
         "model.safetensors: 100%|█████| 988M/988M [00:05<00:00, 190MB/s]",
         "2024/10/11 12:30:01 starting",
+        "Progress on: ../.. x",
+        "Progress on: 1.2.3it/5it rate",
+        f"10%|x| {'9' * 400}/{'9' * 400} [1, 2it/s",
+        f"step {'9' * 900} loss 1{'0' * 900}",
     ],
 )
 def test_other_lines_are_taken_for_nothing(line: str) -> None:
