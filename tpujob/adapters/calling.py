@@ -13,6 +13,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tpujob.domain.model import Cause
 from tpujob.errors import NotFound, Refused, TpujobError, Transient
 from tpujob.lib.tries import Backoff, Deadline
 from tpujob.lib.wall_time import WallTime
@@ -99,6 +100,11 @@ class ServerClock:
 def status_of(error: Any) -> str:
     """Return the name of the gRPC status behind an error of Google's libraries."""
     return error.grpc_status_code.name if error.grpc_status_code is not None else "UNKNOWN"
+
+
+def bad_proxy() -> Refused:
+    """Return the error for a proxy that requests cannot use."""
+    return Refused("HTTPS_PROXY is not an http:// proxy", cause=Cause.BAD_SPEC)
 
 
 def first_line(error: object) -> str:

@@ -13,8 +13,7 @@ from requests.exceptions import InvalidSchema, RequestException, SSLError, Timeo
 from urllib3.exceptions import HTTPError
 from urllib3.exceptions import TimeoutError as PoolTimeout
 
-from tpujob.domain.model import Cause
-from tpujob.errors import Refused
+from tpujob.adapters.calling import bad_proxy
 from tpujob.lib.http import HttpRequest
 
 CONNECT_TIMEOUT = 20.0  #: seconds for a connection, if a request does not have fewer
@@ -92,5 +91,5 @@ def _as_os_error() -> Generator[None]:
         if isinstance(error, SSLError):
             raise ssl.SSLError(1, str(reason)) from error
         if isinstance(error, InvalidSchema):
-            raise Refused("HTTPS_PROXY is not an http:// proxy", cause=Cause.BAD_SPEC) from error
+            raise bad_proxy() from error
         raise ConnectionError(str(reason) or type(reason).__name__) from error

@@ -20,7 +20,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from tpujob.adapters.calling import Count, ServerClock, counted, first_line, repeated, uncounted
+from tpujob.adapters.calling import (
+    Count,
+    ServerClock,
+    bad_proxy,
+    counted,
+    first_line,
+    repeated,
+    uncounted,
+)
 from tpujob.data.objects import Operations
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Transient
@@ -255,7 +263,7 @@ def our_error(error: Exception) -> TpujobError | None:
     if isinstance(error, GoogleAuthError):
         return credentials_error(error)
     if isinstance(error, requests.exceptions.InvalidSchema):
-        return Refused("HTTPS_PROXY is not an http:// proxy", cause=Cause.BAD_SPEC)
+        return bad_proxy()
     if isinstance(error, requests.RequestException | HTTPError | ConnectionError):
         return _network_error(error)
     return None

@@ -49,10 +49,6 @@ def key_of_limit(pool: str) -> str:
     return f"{pool}/limit"
 
 
-def chips(target: Offer | Slice) -> int:
-    return accelerators.find(target.type, target.provider).chips * target.tpu_slices
-
-
 def concerning(
     circuits: Circuits, pools: Sequence[str], chips: int, *, limits: bool = True
 ) -> dict[str, Circuit]:
@@ -72,7 +68,11 @@ def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
     cause = slice.refused
     if cause is None or cause not in FOR_NOW:
         return dict(circuits)
-    pool, size, limit = key(slice, cause, slice.refused_scope), chips(slice), _limit(slice)
+    pool, size, limit = (
+        key(slice, cause, slice.refused_scope),
+        accelerators.chips_of(slice),
+        _limit(slice),
+    )
     number = f"{slice.tpu_slices} x " if slice.tpu_slices > 1 else ""
     what = f"{number}{slice.type} {slice.pricing} in {slice.zone}"
     if limit is not None:
@@ -99,7 +99,7 @@ def _limit(slice: Slice) -> int | None:
 def asked(circuits: Circuits, target: Offer | Slice, now: float) -> dict[str, Circuit]:
     """Return the circuits after a request for an offer: one that was half open waits for the answer, as far as the
     answer will concern it. That is not so of smaller requests: a larger one says nothing of them if it is refused."""
-    size, result = chips(target), dict(circuits)
+    size, result = accelerators.chips_of(target), dict(circuits)
     for name, c in concerning(circuits, names(target), size).items():
         own = f"{c.pool}/{size}"
         if c.until <= now and (c.chips == size or c.limit is not None):
@@ -111,7 +111,7 @@ def asked(circuits: Circuits, target: Offer | Slice, now: float) -> dict[str, Ci
 
 def granted(circuits: Circuits, target: Offer | Slice) -> dict[str, Circuit]:
     """Return the circuits after an offer became a slice."""
-    mine = concerning(circuits, names(target), chips(target))
+    mine = concerning(circuits, names(target), accelerators.chips_of(target))
     return {name: c for name, c in circuits.items() if name not in mine}
 
 
@@ -137,13 +137,13 @@ def first_available(offers: Sequence[Offer], circuits: Circuits) -> tuple[Offer,
 
 def retry_at(target: Offer | Slice, circuits: Circuits) -> float:
     """Return when it may be asked for again; 0: no circuit of it is open."""
-    mine = concerning(circuits, names(target), chips(target))
+    mine = concerning(circuits, names(target), accelerators.chips_of(target))
     return max((c.until for c in mine.values()), default=0.0)
 
 
 def raised(circuits: Circuits, target: Offer | Slice) -> dict[str, Circuit]:
     """Return the circuits after a quota was seen to be large enough for the target."""
-    mine = concerning(circuits, names(target), chips(target))
+    mine = concerning(circuits, names(target), accelerators.chips_of(target))
     return {name: c for name, c in circuits.items() if name not in mine or c.limit is None}
 
 

@@ -33,11 +33,7 @@ def used(job: Job, now: float) -> float:
 
 
 def _faded(job: Job, slice: Slice, now: float) -> float:
-    least = charge(
-        slice.usd_per_hour,
-        accelerators.find(slice.type, slice.provider).chips * slice.tpu_slices,
-        job,
-    )
+    least = charge(slice.usd_per_hour, accelerators.chips_of(slice), job)
     per_second = least / _expected(job)
     ready = now if slice.ready_at is None else min(slice.ready_at, now)
     if slice.gone_at is not None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Protocol
 
 from tpujob.contract.chips import Chip
 from tpujob.domain.hardware.generations import CLOUD_TPU, OFFERED, Generation
@@ -137,6 +138,22 @@ def generation(name: str) -> Generation | None:
         CLOUD_TPU, chip, name, api_enum="", runtime_version=f"v2-alpha-tpu{name}",
         device_zones=(), pod_zones=(), quota_name="",
     )  # fmt: skip
+
+
+class Requested(Protocol):
+    """What a slice and a request for one have alike."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def provider(self) -> str: ...
+    @property
+    def tpu_slices(self) -> int: ...
+
+
+def chips_of(target: Requested) -> int:
+    """Return the chips of all its slices."""
+    return find(target.type, target.provider).chips * target.tpu_slices
 
 
 def has_one_host_quota(type: str, provider: str = "") -> bool:

@@ -123,10 +123,6 @@ def granted(grants: Iterable[Grant], where: Where) -> int:
     return sum(g.chips for g in grants if (g.generation, g.zone, g.pricing) == where)
 
 
-def chips(slice: Slice) -> int:
-    return accelerators.find(slice.type, slice.provider).chips * slice.tpu_slices
-
-
 class Granted(Protocol):
     """The part of a job that `covered` reads."""
 
@@ -154,10 +150,10 @@ def covered(jobs: Iterable[Granted]) -> frozenset[Key]:
         key = where(slice.type, slice.zone, slice.pricing)
         while living[key] and living[key][0][0] <= ready_at:
             used[key] -= heapq.heappop(living[key])[1]
-        if used[key] + chips(slice) <= granted(grants, key):
-            used[key] += chips(slice)
+        if used[key] + accelerators.chips_of(slice) <= granted(grants, key):
+            used[key] += accelerators.chips_of(slice)
             gone_at = math.inf if slice.gone_at is None else slice.gone_at
-            heapq.heappush(living[key], (gone_at, chips(slice)))
+            heapq.heappush(living[key], (gone_at, accelerators.chips_of(slice)))
             paid.add((job_id, name))
     return frozenset(paid)
 
@@ -169,5 +165,7 @@ def in_use(jobs: Sequence[Job]) -> Counter[Where]:
     for job in jobs:
         for slice in job.slices:
             if slice.gone_at is None and (job.id, slice.name) in paid:
-                chips_in_use[where(slice.type, slice.zone, slice.pricing)] += chips(slice)
+                chips_in_use[where(slice.type, slice.zone, slice.pricing)] += accelerators.chips_of(
+                    slice
+                )
     return chips_in_use

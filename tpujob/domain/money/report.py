@@ -133,7 +133,7 @@ def _rate(job: Job, slice: Slice, covered: Collection[ledger.Key]) -> _Rate:
     missing = slice.missing_since if living else None
     lost_at = missing if slice.certain_until is None else slice.certain_until
     return _Rate(
-        chips=ledger.chips(slice),
+        chips=accelerators.chips_of(slice),
         key=key,
         row=tuple(ledger.rows([slice])),
         granted=key in covered,

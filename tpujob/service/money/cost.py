@@ -119,7 +119,7 @@ def _ledger_slice(job: Job, slice: Slice, covered: Collection[tuple[str, str]]) 
         generation=accelerators.find(slice.type, slice.provider).generation,
         zone=slice.zone,
         pricing=slice.pricing,
-        chips=ledger.chips(slice),
+        chips=accelerators.chips_of(slice),
         ready=ledger.moment(slice.ready_at or 0.0),
         gone=None if slice.gone_at is None else ledger.moment(slice.gone_at),
         micros_per_hour=ledger.rate(slice),
