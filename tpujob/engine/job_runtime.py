@@ -1,7 +1,7 @@
 """Facts of a job that one process keeps beside the record. A new process reads them again from the reports."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tpujob.domain.decide import best_progress
 from tpujob.domain.failures.stall import WATCH_LASTS
@@ -15,6 +15,7 @@ from tpujob.domain.observations import (
     SliceState,
     Unknown,
 )
+from tpujob.protocol import Phase
 
 
 @dataclass(slots=True)
@@ -113,6 +114,14 @@ class JobRuntime:
         self.reports, self.heard_at = reports, now
         announced = (r.maintenance for r in reports if r.maintenance)
         self.maintenance = min(announced, key=lambda maintenance: maintenance.starts, default=None)
+
+    def ends(self, job: Job, now: float) -> tuple[HostReport, ...]:
+        """Return the reports of the newest attempt as they were read last, if its program has ended on every host;
+        else none."""
+        ended = [r for r in self.reports if r.phase is Phase.EXITED]
+        if job.attempt is None or self.attempt != job.attempt.number or len(ended) < job.hosts:
+            return ()
+        return tuple(replace(r, age=r.age + max(0.0, now - self.heard_at)) for r in ended)
 
     def note_look(
         self, slices: Mapping[str, SliceSeen], reports: Sequence[HostReport] | Unknown, now: float

@@ -188,13 +188,13 @@ class Observer:
 
     def _reports(self, job: Job, live: JobRuntime) -> tuple[HostReport, ...] | Unknown:
         """Return the newest attempt's reports, and remember them; Unknown: they cannot be read. While it runs, a host
-        without a report has a silent one."""
+        without a report has a silent one. What was read of an attempt that every host has ended is true for ever."""
         try:
             blobs, storage_now = self.report_cache.reports_of(job, timeout=LOOK)
             key = self.hosts.key(keys.of_attempt(job))
         except (Transient, Refused) as error:
             live.readable_since, live.unread_at = None, self.clock.now()
-            return Unknown(str(error))
+            return live.ends(job, self.clock.now()) or Unknown(str(error))
         live.turn_to(job)
         live.take_over(job, self.clock.now())
         live.verified = add_reports(live.verified, job, blobs, key=key)

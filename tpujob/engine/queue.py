@@ -246,8 +246,9 @@ class Queue:
             began = self._clock.now()
             # before the list: what changes meanwhile is read again
             self._change = self._store.newest()
-            jobs = self._store.list(live=True)
+            # a record that is repaired in between is in both
             self._unread = {job_id for job_id, _ in self._store.damaged()}
+            jobs = self._store.list(live=True)
             self._jobs, self._read_at = {}, began
             for job in jobs:
                 self._put(job)

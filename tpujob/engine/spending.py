@@ -116,10 +116,11 @@ class Spending:
     def _read_all(self, now: float) -> None:
         # before the records: what changes meanwhile is read again
         self._change = self._store.newest()
-        jobs = [*self._store.removed(), *self._store.list()]
+        # a record that is repaired in between is in both
         self._unreadable = (
             {job_id for job_id, _ in self._store.damaged()} if self.budgets else set()
         )
+        jobs = [*self._store.removed(), *self._store.list()]
         self._holders = {job.id: _bare(job) for job in jobs if job.grants}
         self._covered = covered(self._holders.values())
         self._sums = Sums(shared.month(now))

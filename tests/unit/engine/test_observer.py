@@ -113,6 +113,26 @@ def test_the_time_of_readable_reports_starts_after_the_outage(stage: Stage, job:
     assert look(stage, job, after=5).readable_for == 5
 
 
+def test_a_program_that_has_ended_has_ended_while_its_reports_cannot_be_read(
+    stage: Stage, job: Job
+) -> None:
+    """A budget that is used up in that outage does not make its end a stop for the budget."""
+    for host in (0, 1):
+        stage.report(job.id, host, phase="exited", exit_code=0)
+    look(stage, job, after=LASTS)
+    stage.faults.broken.add("blobs")
+    assert isinstance(look(stage, job, after=LASTS).reports, Unknown), "host 2 may still run"
+    stage.faults.broken.discard("blobs")
+    stage.report(job.id, 2, phase="exited", exit_code=0)
+    ended = look(stage, job, after=LASTS)
+    assert not isinstance(ended.reports, Unknown)
+    stage.faults.broken.add("blobs")
+    later = look(stage, job, after=60)
+    assert not isinstance(later.reports, Unknown)
+    assert [r.exit_code for r in later.reports] == [0, 0, 0]
+    assert [r.age - e.age for r, e in zip(later.reports, ended.reports, strict=True)] == [60] * 3
+
+
 def test_a_process_that_was_held_up_knows_nothing_of_that_time(stage: Stage, job: Job) -> None:
     look(stage, job)
     assert look(stage, job, after=WATCH_LASTS).readable_for >= WATCH_LASTS

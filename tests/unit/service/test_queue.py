@@ -13,7 +13,7 @@ from tpujob.domain import invariants
 from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.events import Event, EventKind, Finished
 from tpujob.domain.lifecycle import apply, event
-from tpujob.domain.model import Cause, DesiredState, State
+from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.observations import SliceState
 from tpujob.domain.text import seconds
 from tpujob.engine.queue import REFRESH
@@ -717,6 +717,24 @@ def test_what_another_backend_changed_is_read_again_after_a_read_that_failed(
         queue.plan()
     stage.clock.sleep(REFRESH + 1)
     assert queue.plan().places == {}
+
+
+def test_a_record_that_is_repaired_while_a_backend_starts_is_planned(
+    stage: Stage, bob: JobsApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing changes when it is repaired, so that a backend which read no job there would never look again."""
+    job, backend, damaged = submit(bob), stage.new_backend(), {"now"}
+
+    def list_without_it(**_: object) -> list[Job]:
+        damaged.clear()  # repaired as soon as the list is made
+        return []
+
+    unreadable = [(job, "the record is damaged")]
+    monkeypatch.setattr(stage.store, "list", list_without_it)
+    monkeypatch.setattr(stage.store, "damaged", lambda: unreadable if damaged else [])
+    backend.queue.plan()
+    stage.clock.sleep(REFRESH + 1)
+    assert list(backend.queue.plan().places) == [job]
 
 
 def test_what_was_about_to_be_written_and_was_not_is_read_again(

@@ -247,10 +247,11 @@ class JobIndex:
         newest = self._changes.now()
         if self._revision is None:  # at first, or after a walk that failed
             self._forget()
-            for job in self._store.walk():
-                self._put(job)
+            # a record that is repaired in between is in both
             self._damaged = {job_id for job_id, _ in self._store.damaged()}
             self._again |= self._damaged
+            for job in self._store.walk():
+                self._put(job)
         else:
             self._read(self._changes.since(self._revision))
         self._revision = newest
