@@ -59,7 +59,7 @@ def waiting(number: int, owner: str, since: float) -> QueueEntry:
         since=since,
         waiting_since=since,
         wanted=(WANTED,),
-        charge=1.0,
+        rate=1.0,
     )
 
 

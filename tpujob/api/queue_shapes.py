@@ -70,10 +70,10 @@ class OwnerUsage(TypedDict):
 
 
 class ShareView(TypedDict):
-    """A share of the context; its owners are equal among themselves."""
+    """A share of the context. Its owners are equal among themselves; what each used elsewhere counts, too."""
 
     name: str  #: empty: of jobs that name none
-    weight: float
+    weight: float  #: of the share; of one without members, of each of its users
     usd: float  #: that it has used, as of an owner
     part: float  #: of all that was used, from 0 to 1
     due: float  #: the part that its weight gives it

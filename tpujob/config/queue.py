@@ -3,7 +3,8 @@
 A context's file has these settings below `queue`; the local stack reads them from `queue.yaml`.
 """
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, cast
 
 from pydantic import Field
 
@@ -28,7 +29,21 @@ def _weight(value: Any) -> float:
     return float(value)
 
 
+def _share(value: Any) -> Any:
+    """Return the fields of a share, from a weight or a mapping."""
+    return cast("Any", value) if isinstance(value, Mapping) else {"weight": _weight(value)}
+
+
 _Limit = Annotated[int | None, kinds.optional(kinds.count(_MAX_NUMBER))]
+_members = kinds.names("a user", kinds.member)
+
+
+class ShareSetting(kinds.SpecPart):
+    """A share: its weight, and the users whose jobs may name it."""
+
+    weight: Annotated[float, Checked(_weight)] = 1.0
+    #: None: all users
+    members: Annotated[tuple[str, ...] | None, kinds.optional(_members)] = None
 
 
 class ChipsSetting(kinds.SpecPart):
@@ -54,7 +69,7 @@ class QueueSetting(kinds.SpecPart):
     shares: Annotated[
         dict[
             Annotated[str, kinds.matching(SHARE, "the name of a share")],
-            Annotated[float, Checked(_weight)],
+            Annotated[ShareSetting, Checked(_share)],
         ],
         kinds.mapping("shares to weights"),
     ] = Field(default={})
@@ -75,7 +90,12 @@ class QueueSetting(kinds.SpecPart):
 
 def queue_settings(setting: QueueSetting) -> QueueSettings:
     return QueueSettings(
-        weights=setting.shares,
+        weights={name: share.weight for name, share in setting.shares.items()},
+        members={
+            name: frozenset(share.members)
+            for name, share in setting.shares.items()
+            if share.members is not None
+        },
         limits=_limits(setting.limits),
         by_type={type: _limits(limits) for type, limits in setting.types.items()},
         high=frozenset(setting.high),

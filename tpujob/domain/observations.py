@@ -238,9 +238,9 @@ class Order(NamedTuple):
     band: int  #: index in `BANDS` that counts
     raised: bool  #: after a long wait, the next higher band counts
     share_used: (
-        float  #: micro-dollars used by its share, divided by its weight, with jobs ahead of it
+        float  #: micro-dollars used by its account, divided by its weight, with jobs ahead of it
     )
-    owner_used: float  #: the same for its owner
+    owner_used: float  #: the same for its owner, in all accounts
     rank: int
     since: float  #: earliest time at which it could have started
 

@@ -18,6 +18,7 @@ from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.dependencies import JobEnd, facts_of
 from tpujob.domain.capacity.entries import QueueEntry, entry
 from tpujob.domain.capacity.planning import QueuePlan, plan
+from tpujob.domain.capacity.run_lengths import RunLengths
 from tpujob.domain.capacity.settings import QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage, fade, sums, used
 from tpujob.domain.events import Event, EventKind
@@ -49,11 +50,13 @@ class _PastUsage:
     )
     #: the same, by share and owner
     sums: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
+    runs: RunLengths = field(default_factory=RunLengths)
 
     def count(self, job: Job, now: float) -> None:
         """Count a job that has ended, and no longer count one that was resumed. Its owner may have changed."""
         of = job.spec.share, job.submitter
-        amount = used(job, now) / fade(1.0, now - self.at) if job.state.final else 0.0
+        self.runs.count(job)
+        amount = used(job, now, {}) / fade(1.0, now - self.at) if job.state.final else 0.0
         before, counted = self.jobs.pop(job.id, (of, 0.0))
         if before != of:
             self.sums[before] -= counted
@@ -339,7 +342,9 @@ class Queue:
         if not due or (0 <= age < len(self._entries) / self.planned and now_for not in self._ended):
             return []
         waiting = {(entry.share, entry.owner) for entry in self._entries.values() if entry.waits}
-        usage = self._usage(now) if len(waiting) > 1 else RecentUsage()
+        # of one owner, only its own quota asks how long jobs take
+        matters = len(waiting) > 1 or self.settings.quota
+        usage = self._usage(now) if matters else RecentUsage()
         old, freed = self._plan.places, self._plan.freed
         self._plan = plan(self._entries.values(), self.settings, self._circuits(), usage, now, self)
         self._planned_at, self._dirty = now, False
@@ -365,10 +370,13 @@ class Queue:
                 if job.id not in self._jobs:
                     past.count(job, now)
             self._past = past
-        live = ((job.spec.share, job.submitter, used(job, now)) for job in self._jobs.values())
+        lengths = self._past.runs.lengths()
+        live = (
+            (job.spec.share, job.submitter, used(job, now, lengths)) for job in self._jobs.values()
+        )
         faded = fade(1.0, now - self._past.at)
         ended = ((*of, amount * faded) for of, amount in self._past.sums.items())
-        return sums((*live, *ended))
+        return sums((*live, *ended), lengths)
 
 
 def _moves(place: Place | None) -> bool:

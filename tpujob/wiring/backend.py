@@ -142,6 +142,7 @@ def _named(adapters: Adapters) -> Mapping[str, Sequence[str]]:
         "budgets.users": [budget.user for budget in adapters.budgets if budget.user],
         "notifications.rules": [u for rule in adapters.notifications.rules for u in rule.users],
         "queue.high": adapters.queue.high,
+        **{f"queue.shares.{share}": named for share, named in adapters.queue.members.items()},
         "service_accounts": adapters.accounts,
     }
     everyone = {user for named in users.values() for user in named}

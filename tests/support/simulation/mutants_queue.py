@@ -1,6 +1,7 @@
 """Planted bugs of the queue: who gets a slice that another job had, and what is written of that."""
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -33,6 +34,7 @@ from tpujob.domain.observations import HandOver, Reason, ReasonKind
 from tpujob.engine.groups import Groups
 from tpujob.engine.queue import Queue
 from tpujob.errors import Transient
+from tpujob.service.backend.queue import QueueReader
 
 plans: Any = import_module("tpujob.domain.capacity.planning")
 
@@ -140,6 +142,27 @@ def the_order_of_the_records_counts() -> Patch:
 @bug("the last is first", "Q2")
 def the_top_is_no_better() -> Patch:
     return _planned(lambda item: replace(item, rank=0))
+
+
+@bug("in several shares", "Q8")
+def a_share_is_open_to_all_users() -> Patch:
+    def check(real: Any, self: Any, *args: Any) -> None:
+        queue = self._queue
+        closed, queue.settings = queue.settings, replace(queue.settings, members={})
+        try:
+            real(self, *args)
+        finally:
+            queue.settings = closed
+
+    return replaced(QueueReader, "check", check)
+
+
+@bug("in several shares", "Q2")
+def what_an_owner_used_in_other_shares_is_forgotten() -> Patch:
+    def fair(real: Any, level: int, queues: Any, accounts: Any, owners: Any, *rest: Any) -> Any:
+        return real(level, queues, accounts, defaultdict(float), *rest)
+
+    return replaced(plans, "_fair", fair)
 
 
 @bug("held, and released", "Q2")
@@ -256,9 +279,9 @@ def the_key_of_elements_is_ignored() -> Patch:
 
 @bug("others wait", "Q7")
 def a_slice_is_not_charged_at_once() -> Patch:
-    def planted(real: Any, job: Any, now: float) -> Any:
+    def planted(real: Any, job: Any, *args: Any) -> Any:
         began = [slice_ for slice_ in job.slices if slice_.ready_at is not None and slice_.gone_at]
-        return real(replace(job, slices=tuple(began)), now)
+        return real(replace(job, slices=tuple(began)), *args)
 
     return everywhere(used, planted)
 

@@ -50,6 +50,7 @@ class QueueChecks:
         self.left: set[tuple[str, str]] = (
             set()
         )  #: share and owner of jobs that were removed or handed over
+        self.inherited: set[str] = set()  #: jobs that were handed over to another user
         self._entries: dict[str, tuple[tuple[int, int], QueueEntry]] = {}
         self._same: dict[tuple[str, str], tuple[QueueEntry, QueueEntry]] = {}
         self._checked: dict[str, float] = {}
@@ -144,13 +145,16 @@ class QueueChecks:
 
     def _adds_up(self, name: str, usage: RecentUsage, now: float) -> None:
         """Q7: the usage of owners and shares is the sum of their jobs' usage."""
-        rows = [(job.spec.share, job.submitter, used(job, now)) for job in self.jobs.values()]
+        lengths = usage.lengths
+        rows = [
+            (job.spec.share, job.submitter, used(job, now, lengths)) for job in self.jobs.values()
+        ]
         unsure = {
             (job.spec.share, job.submitter)
             for job in self.jobs.values()
             if self._is_new(name, job.id)
         } | self.left
-        right = sums(rows)
+        right = sums(rows, lengths)
         if below := [key for key, amount in right.owners.items() if amount < 0]:
             self.broken("Q7", "", f"{below[0]} has used less than nothing")
         for key in right.owners.keys() | usage.owners.keys():
@@ -183,6 +187,7 @@ class QueueChecks:
         self.changed[job.id] = self.sim.now
         if job.submitter != before.submitter:
             self.left.add((before.spec.share, before.submitter))
+            self.inherited.add(job.id)
         if job.spec.is_group:
             if job.desired is DesiredState.RUN:
                 self.cancelled.pop(job.id, None)
@@ -202,6 +207,7 @@ class QueueChecks:
             self.asked[job.id] = name, self.sim.now
         if event.kind in _GETS:
             self._may_get(before, event)
+            self._may_name_its_share(name, job)
             self.asked[job.id] = name, self.sim.now
             if event.kind is EventKind.SLICE_REQUESTED:
                 self._within_limits(name, job)
@@ -229,6 +235,13 @@ class QueueChecks:
             if since is not None and (process is None or process.paused_until < since):
                 ago = self.sim.now - since
                 self.broken(rule, job.id, f"{event.text}, {ago:.1f} s after its group was {word}")
+
+    def _may_name_its_share(self, name: str, job: Job) -> None:
+        """Q8: the owner of a job is a member of its share."""
+        for planned in [*self.plans[name]][-1:]:
+            members = planned.settings.members.get(job.spec.share, {job.user})
+            if job.user not in members and job.id not in self.inherited:
+                self.broken("Q8", job.id, f"is of {job.user}, who is no member of {job.spec.share}")
 
     def _within_limits(self, name: str, job: Job) -> None:
         """Q8: limits hold in the records, too; but for what another backend requested in the same moment."""

@@ -145,6 +145,11 @@ def _order(planned: Planned) -> Iterator[Broken]:
         elif _level(first) == _level(second) and _share(first) > _share(second) + 1:
             text = f"comes after {a.id}, whose share has used more: {first.order}, {second.order}"
             yield Broken("Q2", b.id, text)
+    used = _used_by_owner(planned)
+    for entry, place in rows:
+        if place.order and place.order.owner_used < used[entry.owner] - 1:
+            text = f"counts ${place.order.owner_used / 1e6:.3f} for its owner, of ${used[entry.owner] / 1e6:.3f}"
+            yield Broken("Q2", entry.id, text)
     queues: defaultdict[tuple[int, str, str], list[tuple[QueueEntry, Place]]] = defaultdict(list)
     for entry, place in rows:
         queues[_level(place), entry.share, entry.owner].append((entry, place))
@@ -153,6 +158,15 @@ def _order(planned: Planned) -> Iterator[Broken]:
             if _within(a, first) > _within(b, second):
                 text = f"comes after {a.id} of the same owner: {first.order}, {second.order}"
                 yield Broken("Q2", b.id, text)
+
+
+def _used_by_owner(planned: Planned) -> Mapping[str, float]:
+    """Return the use of each owner in all shares; in one that is open to all users, for its weight."""
+    settings, used = planned.settings, defaultdict[str, float](float)
+    for (share, owner), amount in planned.usage.owners.items():
+        is_open = share not in settings.members
+        used[owner] += amount / (settings.weights.get(share, 1.0) if is_open else 1.0)
+    return used
 
 
 def _level(place: Place) -> int:

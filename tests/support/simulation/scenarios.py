@@ -708,6 +708,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             "others wait, under two backends", queue.others_wait, queue=queue.ONE_AT_A_TIME,
             backends=2
         ),
+        Scenario("in several shares", queue.in_several_shares, queue=queue.MEMBERS),
         Scenario("the last is first", queue.the_last_is_first, queue=queue.ONE_AT_A_TIME),
         Scenario("held, and released", queue.held_and_released),
         Scenario(

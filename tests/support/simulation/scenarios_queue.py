@@ -1,6 +1,7 @@
 """Short stories of several jobs in one queue: sweeps, what waits for another job, limits, holds."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tests.support.simulation.acts import ask, crash_for_good, once, submit, work_of_all
@@ -14,6 +15,9 @@ from tpujob.service.jobs import Jobs
 #: a few minutes
 BRIEF = Work(12)
 ONE_AT_A_TIME = QueueSettings(limits=OwnerLimits(running=1))
+MEMBERS = replace(
+    ONE_AT_A_TIME, members={"vision": {"ada"}}, weights={"vision": 2.0, "speech": 1.0}
+)
 KEPT = QueueSettings(keep=600.0)
 KEPT_ALONE = QueueSettings(keep=600.0, limits=OwnerLimits(running=1))
 SMALL: Mapping[str, Any] = {
@@ -55,6 +59,16 @@ def others_wait(play: Play) -> None:
     ada = Principal("uid:ada", "ada", Role.SUBMITTER)
     for name in ("ada-1", "ada-2"):
         play.sim.after(5, lambda name=name: submit(play, name, user=ada))
+
+
+def in_several_shares(play: Play) -> None:
+    """Submit jobs of one user in two shares, and in one that is closed to them; and a job of another user."""
+    work_of_all(play, BRIEF)
+    play.sim.after(2, lambda: submit(play, "spoken", share="speech"))
+    play.sim.after(3, lambda: submit(play, "seen", share="vision"))
+    ada = Principal("uid:ada", "ada", Role.SUBMITTER)
+    play.sim.after(5, lambda: submit(play, "ada-1", user=ada, share="vision"))
+    play.sim.after(6, lambda: submit(play, "ada-2", user=ada))
 
 
 def the_last_is_first(play: Play) -> None:

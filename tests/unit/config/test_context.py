@@ -92,6 +92,9 @@ def test_slices_get_external_addresses_where_they_are_reached_by_them() -> None:
         ("queue: {shares: {vision: 0}}", "lab.yaml:2: queue.shares.vision: must be from 0.001 to 1000"),
         ("queue: {shares: {vision: .nan}}", "queue.shares.vision: must be from 0.001 to 1000"),
         ("queue: {shares: {Vision: 1}}", "must be the name of a share"),
+        ("queue:\n  shares:\n    vision: {members: [ada lo]}", "queue.shares.vision.members: must be a login or"),
+        ("queue: {shares: {vision: {wieght: 2}}}", "queue.shares.vision.wieght: no such key; did you mean weight?"),
+        ("queue: {shares: {vision: [ada]}}", "queue.shares.vision: must be a number, such as 2"),
         ("queue: {limits: {running: -1}}", "lab.yaml:2: queue.limits.running: must be from 0 to"),
         ("queue: {types: {v4-9: {}}}", "lab.yaml:2: queue.types"),
         ("queue: {hand_on: all}", "lab.yaml:2: queue.hand_on: "),
@@ -128,7 +131,7 @@ def test_the_queue_is_read() -> None:
     quota = {"type": "v4", "zone": "us-central2-b", "pricing": "spot", "chips": 64}
     lab = made(
         queue={
-            "shares": {"vision": 2, "speech": 0.5},
+            "shares": {"vision": 2, "speech": {"weight": 0.5, "members": ["Ada", "eve"]}},
             "limits": {"running": 8, "queued": 1000},
             "types": {"v4-8": {"chips": 16}},
             "high": ["ada"],
@@ -139,6 +142,7 @@ def test_the_queue_is_read() -> None:
     )
     settings = queue_settings(lab.queue)
     assert settings.weights == {"vision": 2.0, "speech": 0.5}
+    assert settings.members == {"speech": {"ada", "eve"}}
     assert settings.limits == OwnerLimits(running=8, queued=1000)
     assert settings.by_type == {"v4-8": OwnerLimits(chips=16)}
     assert (settings.high, settings.hand_on, settings.keep) == ({"ada"}, "lab", 600)

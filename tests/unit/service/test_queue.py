@@ -595,6 +595,11 @@ def test_limits_are_checked_at_a_submission(stage: Stage, bob: JobsApi, eve: Job
     with pytest.raises(BadSpec, match="share: there is no share visoin"):
         submit(bob, share="visoin")
     submit(bob, share="vision")
+    queue = stage.reconciler.queue
+    queue.settings = replace(queue.settings, members={"vision": {"eve", "ada"}})
+    with pytest.raises(BadSpec, match="share: bob is no member of the share vision") as refused:
+        submit(bob, share="vision")
+    assert "Its members: ada, eve." in refused.value.hint
     with pytest.raises(
         IllegalInState,
         match=r"bob has 1 unfinished job for v4-16 and cannot submit another: the limit is 1",

@@ -7,7 +7,8 @@ from functools import lru_cache
 
 from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.capacity.offers import Offer
-from tpujob.domain.capacity.usage import charge
+from tpujob.domain.capacity.run_lengths import Lengths, usual
+from tpujob.domain.capacity.usage import rate
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.hardware.pricing import find_pricing
@@ -21,6 +22,8 @@ HOLDS = frozenset(
 
 #: minimum seconds in RELEASING for which the slice of an ended program may be handed on
 HANDED_WITHIN = 60.0
+#: seconds within which a slice that is being released is expected to be gone
+RELEASED_WITHIN = 60.0
 #: causes of an end that do not blame the hosts
 _HARMLESS = frozenset(
     {None, Cause.CRASH, Cause.RESTART, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP}
@@ -61,7 +64,12 @@ class QueueEntry:
     wanted: tuple[Wanted, ...] = ()  #: of a queued job: what it may request, the preferred first
     holds: Wanted | None = None  #: of a job in one of the states HOLDS
     in_cloud_queue: bool = False  #: its request waits there for capacity
-    charge: float = 0.0  #: micro-dollars that a slice counts for at its assignment (`usage.py`)
+    rate: float = 0.0  #: micro-dollars that a slice counts for in a second (`usage.py`)
+    time: float = 0.0  #: seconds that its file states; 0: none
+    program: str = ""
+    began: float = 0.0  #: when its slice was requested
+    #: when its slice is expected to be gone, of a job whose program is stopped or has ended; 0: it has not
+    leaves: float = 0.0
     refusals: int = 0  #: stockouts and refused quotas since it last had a slice
     hand_on: bool = True  #: it may get the slice of another job
     uncopied: tuple[Wanted, ...] = ()  #: of `wanted`, those where its data must be copied first
@@ -76,6 +84,10 @@ class QueueEntry:
         """Whether the job waits for a slice. A job that was cancelled, or may request nothing any more, is about to
         end."""
         return self.state is State.QUEUED and bool(self.wanted)
+
+    def usual(self, lengths: Lengths) -> float | None:
+        """Return the seconds that jobs of its kind have taken; None: unknown."""
+        return usual(lengths, self.owner, self.group, self.program)
 
     def fits(self, giver: "QueueEntry") -> bool:
         """Return whether the job can use the slice of another job, by the two records."""
@@ -111,7 +123,11 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
         wanted=slices,
         holds=wanted(slice) if slice and job.state in HOLDS else None,
         in_cloud_queue=bool(slice and slice.in_queue),
-        charge=charge(offers[0].usd_per_hour, slices[0].chips, job) if offers else 0.0,
+        rate=rate(offers[0].usd_per_hour, slices[0].chips) if offers else 0.0,
+        time=float(job.spec.time or 0.0),
+        program=job.spec.run.program,
+        began=slice.requested_at if slice else 0.0,
+        leaves=_leaves(job),
         refusals=len(circuits.refusals(job)) if queued else 0,
         hand_on=job.spec.hand_on and not job.condemned,
         uncopied=tuple(wanted(o) for o in offers if any(datasets.missing(job, o.zone, prices))),
@@ -131,6 +147,12 @@ def waiting_since(job: Job, group: Job | None = None) -> float:
 
 def _began(job: Job, whole: Job) -> float:
     return max(job.created_at, job.fresh_at, job.queued_at, whole.queued_at)
+
+
+def _leaves(job: Job) -> float:
+    if job.state not in (State.HOLDING, State.RELEASING):
+        return 0.0
+    return max(job.state_since, job.hold_until or 0.0) + RELEASED_WITHIN
 
 
 def gives_until(job: Job) -> float:

@@ -23,6 +23,7 @@ from typing import Protocol
 from tpujob.domain.capacity import circuits as offered
 from tpujob.domain.capacity.dependencies import JobEnd, Met, check_edge
 from tpujob.domain.capacity.entries import QueueEntry, Wanted
+from tpujob.domain.capacity.run_lengths import Lengths, charged
 from tpujob.domain.capacity.settings import NO_LIMITS, QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage
 from tpujob.domain.failures.retry import due_at
@@ -156,10 +157,13 @@ def _ordered(
     ready: Sequence[_Ready], settings: QueueSettings, usage: RecentUsage, now: float
 ) -> Iterator[tuple[QueueEntry, Order]]:
     """Yield jobs in their order."""
-    shares = {
-        name: amount / settings.weights.get(name, 1.0) for name, amount in usage.shares.items()
-    }
-    owners = dict(usage.owners)
+    weights = settings.account_weights
+    accounts, owners = defaultdict[str, float](float), defaultdict[str, float](float)
+    for share, amount in usage.shares.items():
+        account = settings.account(share)
+        accounts[account] += amount / weights[account]
+    for (share, owner), amount in usage.owners.items():
+        owners[owner] += amount / settings.own_weight(share)
 
     levels: defaultdict[int, defaultdict[tuple[str, str], list[_Ready]]] = defaultdict(
         lambda: defaultdict(list)
@@ -167,43 +171,51 @@ def _ordered(
     for item in ready:
         _, since, _, entry = item
         raised = entry.band > 0 and now - max(since, entry.waiting_since) >= AGED
-        levels[entry.band - raised][entry.share, entry.owner].append(item)
+        levels[entry.band - raised][settings.account(entry.share), entry.owner].append(item)
     for level in sorted(levels):
-        yield from _fair(level, levels[level], shares, owners, settings)
+        yield from _fair(level, levels[level], accounts, owners, settings, usage.lengths)
 
 
 def _fair(
     level: int,
     queues: Mapping[tuple[str, str], list[_Ready]],
-    shares: dict[str, float],
-    owners: dict[tuple[str, str], float],
+    accounts: defaultdict[str, float],
+    owners: defaultdict[str, float],
     settings: QueueSettings,
+    lengths: Lengths,
 ) -> Iterator[tuple[QueueEntry, Order]]:
-    """Start-time fair queueing: the share with the least usage for its weight, its owner with the least, that owner's
-    next job, which is charged to both. Of equals, whose next job is the oldest."""
+    """Start-time fair queueing: the account with the least usage for its weight, its owner with the least in all
+    accounts, that owner's next job, which is charged to both. Of equal owners, whose next job is the oldest."""
     heaps: defaultdict[str, list[tuple[float, int, str, list[_Ready]]]] = defaultdict(list)
-    for (share, owner), jobs in queues.items():
+    for (account, owner), jobs in queues.items():
         jobs.sort(reverse=True)  # the next one last
-        heaps[share].append((owners.get((share, owner), 0.0), jobs[-1][2], owner, jobs))
+        heaps[account].append((owners[owner], jobs[-1][2], owner, jobs))
     for heap in heaps.values():
         heapify(heap)
-    tops = [(shares.get(share, 0.0), heap[0][1], share) for share, heap in heaps.items()]
+    tops = [(accounts[account], account) for account in heaps]
     heapify(tops)
+    weights, charges = settings.account_weights, dict[tuple[object, ...], float]()
     while tops:
-        of_share, _, share = tops[0]
-        heap, weight = heaps[share], settings.weights.get(share, 1.0)
-        of_owner, _, owner, jobs = heap[0]
+        of_account, account = tops[0]
+        heap = heaps[account]
+        of_owner, number, owner, jobs = heap[0]
+        if of_owner < owners[owner]:  # charged since in another account
+            heapreplace(heap, (owners[owner], number, owner, jobs))
+            continue
         _, since, _, entry = jobs.pop()
-        yield entry, Order(level, level < entry.band, of_share, of_owner, entry.rank, since)
-        of_owner += entry.charge
+        yield entry, Order(level, level < entry.band, of_account, of_owner, entry.rank, since)
+        kind = owner, entry.group, entry.program, entry.time, entry.rate
+        charge = charges.get(kind)
+        if charge is None:
+            charge = charges[kind] = entry.rate * charged(entry.time, entry.usual(lengths))
+        owners[owner] = of_owner + charge / settings.own_weight(entry.share)
+        accounts[account] = of_account + charge / weights[account]
         if jobs:
-            heapreplace(heap, (of_owner, jobs[-1][2], owner, jobs))
+            heapreplace(heap, (owners[owner], jobs[-1][2], owner, jobs))
         else:
             heappop(heap)
-            owners[share, owner] = of_owner
-        shares[share] = of_share + entry.charge / weight
         if heap:
-            heapreplace(tops, (shares[share], heap[0][1], share))
+            heapreplace(tops, (accounts[account], account))
         else:
             heappop(tops)
 

@@ -1,6 +1,6 @@
 """Settings of the queue in a context: shares, limits and the quota that jobs share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -31,6 +31,26 @@ class QueueSettings:
     hand_on: HandOnTo = "owner"
     #: seconds for which the slice of an ended program is kept, if no waiting job needs its capacity
     keep: float = 0.0
+    #: users whose jobs may name a share, by share; a share that is not here is open to all users
+    members: Mapping[str, Set[str]] = field(default_factory=dict[str, Set[str]])
+
+    def account(self, share: str) -> str:
+        """Return what a share is weighed as: a share with members as itself; all others together, as their number says
+        nothing of who uses them."""
+        return share if share in self.members else ""
+
+    def weight(self, share: str) -> float:
+        return self.weights.get(share, 1.0)
+
+    @property
+    def account_weights(self) -> Mapping[str, float]:
+        """The weight of each account: that of its share, or the sum of all shares that are open to all users."""
+        open_ones = {"", *self.weights} - self.members.keys()
+        return {"": sum(map(self.weight, open_ones))} | {n: self.weight(n) for n in self.members}
+
+    def own_weight(self, share: str) -> float:
+        """Return the weight of a job in its account: in an open share each user has that of the share."""
+        return 1.0 if share in self.members else self.weight(share)
 
 
 #: of a context without settings of the queue

@@ -18,7 +18,7 @@ from tpujob.domain.money import ledger
 from tpujob.domain.money.goodput import TimePart, spans
 from tpujob.domain.money.ledger import HOUR
 from tpujob.domain.money.pace import seconds_per_step
-from tpujob.domain.money.samples import history, program_of
+from tpujob.domain.money.samples import history
 from tpujob.domain.text import duration, many
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def throughputs(jobs: Iterable[Job], spec: JobSpec, unit: Unit) -> dict[SliceKin
 
 def _program_and_args(spec: JobSpec) -> tuple[str, Mapping[str, Any]]:
     args = {name: value for name, value in spec.run.args.items() if name not in _NO_MATTER}
-    return program_of(spec), args
+    return spec.run.program, args
 
 
 def _speed(attempt: Attempt, unit: Unit) -> float | None:

@@ -15,7 +15,7 @@ from tpujob.domain.money.pace import first_step_began, seconds_per_step
 from tpujob.domain.progress import began_from
 
 if TYPE_CHECKING:
-    from tpujob.domain.spec import JobSpec  # pydantic takes time to import
+    pass  # pydantic takes time to import
 
 #: causes with which a slice is lost, not through the job itself
 LOSSES = frozenset({Cause.PREEMPTED, Cause.MAINTENANCE, Cause.LOST_CONTACT, Cause.BAD_HOST})
@@ -36,7 +36,7 @@ class SliceSample(NamedTuple):
     """The durations of one slice of a job, or of a wait for a slice. None: unknown."""
 
     place: SamplePlace
-    program: str  #: name from `program_of`
+    program: str  #: `Run.program`
     later: bool  #: the job had lost its slice before
     wait: Stay  #: from the need of a slice until it was ready
     life: Stay | None = None  #: from ready until the slice was seen lost
@@ -56,14 +56,9 @@ def history(jobs: Iterable[Job], now: float) -> list[SliceSample]:
     return [sample for _, sample in sorted([*held, *waits], key=itemgetter(0))]
 
 
-def program_of(spec: JobSpec) -> str:
-    """Return the name of the spec's program: the bundled workload or the command."""
-    return spec.run.workload or spec.run.command or ""
-
-
 def _dated_samples(job: Job, now: float) -> Iterator[tuple[float, SliceSample]]:
     """Yield each sample of the job, with the time at which its wait began."""
-    program, pace = program_of(job.spec), _pace(job)
+    program, pace = job.spec.run.program, _pace(job)
     since, later = _first_need(job), False  # of the wait for the next slice
     for slice in job.slices:
         rests = (r for r in job.idle_periods if since <= r.start and r.end <= slice.requested_at)

@@ -223,6 +223,11 @@ class Run(kinds.SpecPart):
             raise ValueError(f"{both[0]} is in env and in secrets; keep it in secrets alone")
         return self
 
+    @property
+    def program(self) -> str:
+        """The name of the program: the bundled workload or the command."""
+        return self.workload or self.command or ""
+
 
 class Recovery(kinds.SpecPart):
     """Limits of the job's retries, by cause."""

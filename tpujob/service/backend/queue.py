@@ -14,6 +14,7 @@ from tpujob.domain.access import Principal
 from tpujob.domain.capacity.entries import waiting_since, wanted
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.capacity.planning import too_big
+from tpujob.domain.capacity.settings import QueueSettings
 from tpujob.domain.capacity.waiting_reasons import describe
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import DesiredState, Edge, Job
@@ -72,9 +73,11 @@ class QueueReader:
 
     def shares(self) -> list[ShareView]:
         settings, usage, live = self._queue.settings, self._queue.usage(), self._queue.jobs()
-        waiting = Counter(live[id].spec.share for id in self._queue.plan().places if id in live)
+        queued = [live[id] for id in self._queue.plan().places if id in live]
+        waiting = Counter(job.spec.share for job in queued)
         names = sorted({*settings.weights, *usage.shares, *waiting})
-        weights = {name: settings.weights.get(name, 1.0) for name in names}
+        people = {*usage.owners, *((job.spec.share, job.submitter) for job in queued)}
+        dues = _dues(settings, names, Counter(share for share, _ in people))
         all_used = sum(usage.shares.values()) or 1.0
         users = self._index.users()
         owners: defaultdict[str, list[OwnerUsage]] = defaultdict(list)
@@ -88,10 +91,10 @@ class QueueReader:
         return [
             ShareView(
                 name=name,
-                weight=weights[name],
+                weight=settings.weight(name),
                 usd=_usd(usage.shares.get(name, 0.0)),
                 part=round(usage.shares.get(name, 0.0) / all_used, 4),
-                due=round(weights[name] / sum(weights.values()), 4),
+                due=round(dues[name], 4),
                 waiting=waiting[name],
                 owners=owners[name],
             )
@@ -191,6 +194,12 @@ class QueueReader:
         if spec.share and spec.share not in settings.weights:
             names = ", ".join(settings.weights) or "none; `queue.shares` of the context names them"
             raise BadSpec(f"share: there is no share {spec.share}", hint=f"There are: {names}.")
+        members = settings.members.get(spec.share)
+        if members is not None and caller.name not in members:
+            raise BadSpec(
+                f"share: {caller.name} is no member of the share {spec.share}",
+                hint=f"Its members: {', '.join(sorted(members)) or 'none'}. `queue.shares` of the context names them.",
+            )
         new = elements.size(spec) or 1
         for type in ("", *spec.tpu.types):
             limits = settings.by_type.get(type) if type else settings.limits
@@ -289,6 +298,20 @@ def _alike(
         return (live[job_id].group or job_id, *map(_same, places[job_id].reasons))
 
     return (list(part) for _, part in groupby(ids, key))
+
+
+def _dues(
+    settings: QueueSettings, names: Sequence[str], users: Mapping[str, int]
+) -> dict[str, float]:
+    """Return the part of all use that is due to each share, by its weight; of those that are open to all users, by the
+    weights of the users who use each."""
+    weights = settings.account_weights
+    total = sum(weights[account] for account in {settings.account(name) for name in names})
+    counts = {n: settings.weight(n) * max(1, users[n]) for n in names if n not in settings.members}
+    dues = {n: weights[n] / total for n in names if n in settings.members}
+    return dues | {
+        n: weights[""] / total * count / sum(counts.values()) for n, count in counts.items()
+    }
 
 
 def _same(reason: Reason) -> tuple[object, ...]:

@@ -32,7 +32,7 @@ from tpujob.domain.money.estimate_shapes import (
 from tpujob.domain.money.forecast import Outlook, PlannedWork, Range, amounts, forecast
 from tpujob.domain.money.ledger import in_use
 from tpujob.domain.money.run_time import RunTime, StatedWork, estimate_run_time, steps_of_spec
-from tpujob.domain.money.samples import SamplePlace, SliceSample, history, program_of
+from tpujob.domain.money.samples import SamplePlace, SliceSample, history
 from tpujob.domain.spec import JobSpec, elements
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest
@@ -65,7 +65,7 @@ class Forecaster:
         expected = conditions(
             self._samples,
             place,
-            program_of(spec),
+            spec.run.program,
             wait=stated.get("wait"),
             preempt_every=stated.get("preempt_every"),
         )

@@ -42,7 +42,7 @@ def waits(number: int, *slices: Wanted, **changes: object) -> QueueEntry:
         since=since,
         waiting_since=since,
         wanted=slices or (SMALL,),
-        charge=1e6,
+        rate=1e6,
     )
     return replace(entry, **changes)  # type: ignore[arg-type]
 
@@ -113,14 +113,14 @@ def test_a_higher_band_comes_first_and_a_day_of_waiting_raises_a_job_by_one() ->
 
 JOBS = st.lists(
     st.builds(
-        lambda number, owner, share, band, rank, charge, small: waits(
+        lambda number, owner, share, band, rank, rate, small: waits(
             number,
             SMALL if small else BIG,
             owner=owner,
             share=share,
             band=band,
             rank=rank,
-            charge=charge,
+            rate=rate,
         ),
         st.integers(1, 60),
         st.sampled_from("abc"),

@@ -55,12 +55,13 @@ class Lab:
 
 def lab(seed: int) -> Lab:
     random, of_slices = Random(seed), Random(f"slices {seed}")
-    of_runtimes = Random(f"runtimes {seed}")
+    of_runtimes, of_times = Random(f"runtimes {seed}"), Random(f"times {seed}")
     pick = random.choice
     jobs: list[QueueEntry] = []
     for number in range(1, random.randint(4, 16)):
         group = pick(["", "", "000801"])
         common = {"owner": pick("abc"), "share": pick("xy"), "group": group}
+        common["share"] = of_times.choice([common["share"], common["share"], "z"])
         if random.random() < 0.35:
             slice = pick([SMALL, BIG, EAST])
             if of_slices.random() < 0.3:
@@ -76,7 +77,9 @@ def lab(seed: int) -> Lab:
             rank=pick([0, 0, 1]),
             since=since,
             waiting_since=max(since, NOW - pick([5.0, 2 * AGED])),
-            charge=pick([0.0, 1e6, 3e6]),
+            rate=pick([0.0, 1e6, 3e6]),
+            time=of_times.choice([0.0, 1.0, 900.0, 7200.0]),
+            program=of_times.choice(["lm", "mlp"]),
             refusals=pick([0, 0, LAPSES]),
             wake=pick([0.0, 0.0, 0.0, NOW + 30]),
             held_by=pick(["", "", "", "ada"]),
@@ -107,19 +110,20 @@ def lab(seed: int) -> Lab:
         circuits["limit"] = Circuit(
             SMALL.pool, Cause.QUOTA, 1, at, at + 900, at, chips=limit + 1, limit=limit
         )
-    usage = {(share, owner): pick([0.0, 2e6]) for share in "xy" for owner in "abc"}
-    shares = {s: sum(n for (share, _), n in usage.items() if share == s) for s in "xy"}
+    usage = {(share, owner): pick([0.0, 2e6]) for share in "xyz" for owner in "abc"}
+    shares = {s: sum(n for (share, _), n in usage.items() if share == s) for s in "xyz"}
     return Lab(
         jobs,
         QueueSettings(
-            {"x": 2.0},
+            {"x": 2.0, "z": 1.0},
             limits,
             {SMALL.type: OwnerLimits(running=2)},
             quota={SMALL.pool: 96},
+            members=of_times.choice([{}, {"x": frozenset("ab")}, {"x": set(), "z": set()}]),
             hand_on=Random(f"hand on {seed}").choice(["owner", "owner", "lab", "never"]),
         ),
         circuits,
-        RecentUsage(usage, shares),
+        RecentUsage(usage, shares, {("a", "lm"): 60.0, ("b", "lm"): 9000.0}),
         World(ends=ENDS, groups={"000801": ("sweep", 3)}),
     )
 
@@ -134,8 +138,28 @@ def since_of(entry: QueueEntry) -> float:
 
 def slow_order(case: Lab) -> list[str]:
     """Return the order by its definition: each step compares all jobs that are left."""
-    shares = {s: n / case.settings.weights.get(s, 1.0) for s, n in case.usage.shares.items()}
-    owners = dict(case.usage.owners)
+    settings, lengths = case.settings, case.usage.lengths
+    closed = {*settings.members}
+    weight_of_open = 1.0 + sum(w for s, w in settings.weights.items() if s not in closed)
+
+    def account(share: str) -> str:
+        return share if share in closed else "all open ones"
+
+    def weight(share: str) -> float:
+        return settings.weights.get(share, 1.0) if share in closed else weight_of_open
+
+    def own(share: str) -> float:
+        return 1.0 if share in closed else settings.weights.get(share, 1.0)
+
+    def charge(entry: QueueEntry) -> float:
+        usual = lengths.get((entry.owner, entry.program), 3600.0)
+        return entry.rate * max(entry.time, usual, 600.0)
+
+    accounts, owners = Counter[str](), Counter[str]()
+    for share, used in case.usage.shares.items():
+        accounts[account(share)] += used / weight(share)  # type: ignore[assignment]
+    for (share, owner), used in case.usage.owners.items():
+        owners[owner] += used / own(share)  # type: ignore[assignment]
     waiting = [
         job
         for job in case.jobs
@@ -153,25 +177,23 @@ def slow_order(case: Lab) -> list[str]:
     while waiting:
         best = [job for job in waiting if band(job) == min(map(band, waiting))]
 
-        def head(share: str, owner: str, among: list[QueueEntry] = best) -> QueueEntry:
-            own = [job for job in among if (job.share, job.owner) == (share, owner)]
+        def head(name: str, owner: str, among: list[QueueEntry] = best) -> QueueEntry:
+            own = [job for job in among if (account(job.share), job.owner) == (name, owner)]
             return min(own, key=lambda job: (-job.rank, since_of(job), job.number))
 
-        def next_owner(share: str, among: list[QueueEntry] = best) -> str:
-            names = {job.owner for job in among if job.share == share}
-            return min(names, key=lambda o: (owners.get((share, o), 0.0), head(share, o).number))
+        def next_owner(name: str, among: list[QueueEntry] = best) -> str:
+            names = {job.owner for job in among if account(job.share) == name}
+            return min(names, key=lambda o: (owners[o], head(name, o).number))
 
-        share = min(
-            {job.share for job in best},
-            key=lambda s: (shares.get(s, 0.0), head(s, next_owner(s)).number),
-        )
-        first = head(share, next_owner(share))
+        def place(name: str) -> tuple[float, str]:
+            return accounts[name], name if name in closed else ""
+
+        name = min({account(job.share) for job in best}, key=place)
+        first = head(name, next_owner(name))
         order.append(first.id)
         waiting.remove(first)
-        shares[share] = shares.get(share, 0.0) + first.charge / case.settings.weights.get(
-            share, 1.0
-        )
-        owners[share, first.owner] = owners.get((share, first.owner), 0.0) + first.charge
+        accounts[name] += charge(first) / weight(first.share)  # type: ignore[assignment]
+        owners[first.owner] += charge(first) / own(first.share)  # type: ignore[assignment]
     return order
 
 
@@ -320,8 +342,20 @@ def walk(name: str, planted: Callable[..., Any]) -> Patch:
 
 def _uncharged(level: int, queues: Any, *rest: Any) -> Any:
     for jobs in queues.values():
-        jobs[:] = [(*key, replace(entry, charge=0.0)) for *key, entry in jobs]
+        jobs[:] = [(*key, replace(entry, rate=0.0)) for *key, entry in jobs]
     return level, queues, *rest
+
+
+def _by_share(level: int, queues: Any, accounts: Any, owners: Any, *rest: Any) -> Any:
+    return level, queues, accounts, Counter(), *rest
+
+
+def _with_members(ready: Any, settings: QueueSettings, *rest: Any) -> Any:
+    return _real_ordered(ready, replace(settings, members=dict.fromkeys("xyz", "")), *rest)
+
+
+def _without_weights(ready: Any, settings: QueueSettings, *rest: Any) -> Any:
+    return _real_ordered(ready, replace(settings, weights={}), *rest)
 
 
 def _unranked(level: int, queues: Any, *others: Any) -> Any:
@@ -370,11 +404,20 @@ def _any_size(real: Any, self: Any, way: Wanted) -> Any:
     return [*real(self, way), *every]
 
 
-_real_eligible = plans._eligible
+_real_eligible, _real_ordered = plans._eligible, plans._ordered
 BUGS: dict[str, tuple[Callable[[], Patch], str]] = {
+    "an owner's use in other shares is forgotten": (lambda: fair(_by_share), "the order"),
+    "a share without members is a lab of its own": (
+        lambda: mock.patch.object(plans, "_ordered", _with_members),
+        "the order",
+    ),
+    "a short time in the file is cheap": (
+        lambda: mock.patch.object(plans, "charged", lambda stated, usual: stated or 3600.0),
+        "the order",
+    ),
     "usage is not charged at assignment": (lambda: fair(_uncharged), "the order"),
     "weights are ignored": (
-        lambda: fair(lambda *given: (*given[:-1], QueueSettings())),
+        lambda: mock.patch.object(plans, "_ordered", _without_weights),
         "the order",
     ),
     "no job is raised": (lambda: mock.patch.object(plans, "AGED", 1e12), "the order"),
