@@ -1,5 +1,7 @@
 """The farm from outside: what a session sees, what preemption does, what is left afterwards (nothing)."""
 
+import json
+import shlex
 import socket
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import pytest
 from tests.support.farm_rig import FarmProcess, alive, process_state, refuses, until
 from tpujob.agent.setup.meeting import route_to
 from tpujob.emulator.farm import image
+from tpujob.emulator.farm.cluster import cluster_variables
 
 
 def test_a_session_has_the_environment_of_a_tpu_vm_and_nothing_of_the_farm(farm: FarmProcess):
@@ -27,6 +30,7 @@ def test_a_session_has_the_environment_of_a_tpu_vm_and_nothing_of_the_farm(farm:
     names = {"HOME", "USER", "LOGNAME", "SHELL", "LANG", "PATH", "TMPDIR", "GCE_METADATA_HOST"}
     names |= {"JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "TPUJOB_DEVICES", "STORAGE_EMULATOR_HOST"}
     names |= {"TPUJOB_MEMORY", "TPUJOB_VMSTAT", "TPUJOB_PACKAGE_LOCKS", "TPUJOB_ROUTES"}
+    names |= {"GCE_METADATA_IP", *cluster_variables([address], 0, 1)}
     of_the_shell = {"PWD", "SHLVL", "_", "OLDPWD"}
     assert set(env) - of_the_shell == names | {"TPUJOB_EMULATED_HOST"}, "something leaked in"
     _, out, _ = farm.run(
@@ -35,6 +39,54 @@ def test_a_session_has_the_environment_of_a_tpu_vm_and_nothing_of_the_farm(farm:
     *devices, prefix = out.decode().split()
     assert [Path(d).name for d in devices] == ["accel0", "accel1", "accel2", "accel3"]
     assert prefix == sys.prefix, "python3 on a host is not this environment's"
+
+
+#: what `jax.distributed.initialize()` finds without arguments, as JAX itself computes it
+DETECT = """
+import json, os, sys
+from jax._src.clusters import ClusterEnv
+results = []
+for variables in json.load(sys.stdin):
+    with_user = {**os.environ, **variables}
+    before, os.environ = os.environ, with_user
+    results.append(ClusterEnv.auto_detect_unset_distributed_params(*[None] * 5, 10))
+    os.environ = before
+print(json.dumps(results))
+"""
+OPEN_MPI = {
+    "OMPI_MCA_orte_hnp_uri": "4096.0;tcp://10.9.9.9:1",
+    "OMPI_COMM_WORLD_SIZE": "5",
+    "OMPI_COMM_WORLD_RANK": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+}
+MULTISLICE = {
+    "MEGASCALE_COORDINATOR_ADDRESS": "10.9.9.1:8080",
+    "MEGASCALE_NUM_SLICES": "3",
+    "MEGASCALE_SLICE_ID": "2",
+}
+
+
+def test_jax_finds_the_hosts_of_its_slice_unless_the_user_says_otherwise(farm: FarmProcess):
+    first, second = farm.slice("tj-jax", hosts=2, group="q1")
+    script = f"python3 -c {shlex.quote(DETECT)}"
+    cases = [{}, OPEN_MPI, {"TPU_WORKER_HOSTNAMES": second, "TPU_WORKER_ID": "0"}, MULTISLICE]
+    code, out, error = farm.run(second, script, json.dumps(cases).encode())
+    assert code == 0, error.decode()
+    (meets, *found), mpi, alone, several = json.loads(out)
+    address, _, port = meets.rpartition(":")
+    assert (address, found) == (first, [2, 1, None])
+    assert mpi[0].startswith("10.9.9.9:")
+    assert mpi[1:3] == [5, 4]
+    assert alone == [f"{second}:{port}", 1, 0, None]
+    assert several == [f"10.9.9.1:{port}", 6, 5, None]
+
+
+def test_only_slices_of_one_queued_resource_meet_at_one_port(farm: FarmProcess):
+    groups = {"tj-a-0": "q1", "tj-a-1": "q1", "tj-b": "q2", "tj-c": "", "tj-d": ""}
+    hosts = {name: farm.slice(name, group=group)[0] for name, group in groups.items()}
+    of = {name: farm.run(host, "echo $JAX_COORDINATOR_PORT")[1] for name, host in hosts.items()}
+    assert of["tj-a-0"] == of["tj-a-1"]
+    assert len(set(of.values())) == 4
 
 
 def test_commands_exit_as_under_openssh(farm: FarmProcess):

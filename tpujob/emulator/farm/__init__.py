@@ -23,6 +23,7 @@ class SliceRequest:
     zone: str
     type: str
     hosts: tuple[HostSpec, ...]
+    group: str = ""  #: name that slices have in common which may run one program together
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     env: Mapping[str, str] = field(default_factory=dict[str, str])  #: variables of every host
     image: str = "default"  #: name of the image, the programs on its hosts

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import hashlib
+import itertools
 import json
 import secrets
 import shutil
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tpujob.emulator.farm import SliceRequest, image
+from tpujob.emulator.farm.cluster import cluster_variables
 from tpujob.emulator.farm.hosts import Host
 from tpujob.emulator.farm.metadata import (
     COMING_MAINTENANCE,
@@ -48,6 +50,7 @@ class Farm:
         self._locks: dict[str, asyncio.Lock] = {}
         block = 10 + secrets.randbelow(240)
         self._addresses, self._every_address = host_addresses(block), f"127.{block}.*"
+        self._ports, self._port_of_group = free_ports(), dict[str, int]()
         self._hole = BlackHole()
         self._imaging = threading.Lock()
         self._shared = state / "shared"  #: images and homes, which belong to no single slice
@@ -151,6 +154,7 @@ class Farm:
     async def _build(self, request: SliceRequest) -> _Slice:
         marker = f"{self._id}/{request.name}/"
         addresses = [self._free_address() for _ in request.hosts]
+        port = self._coordinator_port(request.group or request.name)
         programs = await asyncio.to_thread(self._image_path, request.image)
         hosts = tuple(
             Host(
@@ -167,6 +171,7 @@ class Farm:
                     physical=spec.physical,
                     attributes=request.metadata,
                 ),
+                cluster=cluster_variables(addresses, spec.index, port),
                 census=self._census,
                 programs=programs,
                 homes=self._shared / "homes",
@@ -208,6 +213,13 @@ class Farm:
                 return address
         raise TpujobError(f"no loopback address is free on port {self.ssh_port}")
 
+    def _coordinator_port(self, group: str) -> int:
+        """Return the port of JAX's coordinator in a group of slices, which no other group has: JAX listens on every
+        address of this machine, so the programs of two groups would meet at a common port."""
+        if group not in self._port_of_group:
+            self._port_of_group[group] = next(self._ports)
+        return self._port_of_group[group]
+
     def _get(self, name: str) -> _Slice:
         if name not in self._slices:
             raise NotFound(f"no slice {name}")
@@ -239,6 +251,20 @@ def host_addresses(block: int) -> Iterator[str]:
         for third in range(1, 251):
             for fourth in range(1, 251):
                 yield f"127.{block}.{third}.{fourth}"
+
+
+def free_ports() -> Iterator[int]:
+    """Yield ports that are free on every address, below those of `free_everywhere`, in an endless cycle from a random
+    one. Raise TpujobError."""
+    first, count = 10000, 10000
+    start, taken = secrets.randbelow(count), 0
+    for number in itertools.count(start):
+        port = first + number % count
+        taken = 0 if can_bind("0.0.0.0", port) else taken + 1  # noqa: S104 - bound for a moment
+        if taken == 0:
+            yield port
+        elif taken == count:
+            raise TpujobError(f"no port between {first} and {first + count} is free")
 
 
 def free_everywhere() -> int:

@@ -39,6 +39,7 @@ class Host:
         folder: Path,
         marker: str,
         facts: Mapping[str, str],
+        cluster: Mapping[str, str],
         census: processes.Census,
         programs: str,
         homes: Path,
@@ -51,6 +52,7 @@ class Host:
         self._folder = folder
         self._census = census
         self._programs, self._homes = programs, homes
+        self._cluster = cluster
         self._http = HttpServer(self.metadata.answer)
         self._metadata_port = 0  #: stays the same after a power cycle: programs know it
         self._env: dict[str, str] = {}
@@ -143,6 +145,7 @@ class Host:
             (devices / f"accel{chip}").touch(mode=0o600)
         home = home_path(self._homes, home)
         self._vmstat.write_text("oom_kill 0\n")
+        metadata = f"{self.address}:{self._metadata_port}"
         # The whole environment of a session; only the language comes from the farm's own environment.
         self._env = {
             "HOME": str(home),
@@ -152,7 +155,8 @@ class Host:
             "LANG": os.environ.get("LANG", "C.UTF-8"),
             "PATH": self._programs,
             "TMPDIR": str(tmp),
-            "GCE_METADATA_HOST": f"{self.address}:{self._metadata_port}",
+            "GCE_METADATA_HOST": metadata,  # Google's libraries read this one,
+            "GCE_METADATA_IP": metadata,  # and JAX this one
             "JAX_PLATFORMS": "cpu",
             "JAX_NUM_CPU_DEVICES": str(self.spec.chips),
             "TPUJOB_DEVICES": f"{devices}/accel*",
@@ -160,6 +164,7 @@ class Host:
             "TPUJOB_VMSTAT": str(self._vmstat),  # the kernel's file counts the whole machine
             "TPUJOB_PACKAGE_LOCKS": str(self._folder / "dpkg.lock"),  # dpkg's is shared, too
             "TPUJOB_ROUTES": str(self.routes),
+            **self._cluster,
             **self.spec.env,
             processes.MARKER: self.marker,
         }

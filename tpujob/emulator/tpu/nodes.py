@@ -185,6 +185,7 @@ def _bring_up(world: World, node: Node) -> None:
         type=node.spec.type,
         metadata=node.spec.metadata,
         hosts=hosts,
+        group=node.queued,
         env=world.host_env,
         image=world.image,
         cut=world.cut,
