@@ -16,14 +16,14 @@ from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport a
 
 from tests.support.waiting import T
 from tests.support.waiting import until as until
+from tpujob.emulator.cloud.records import Disturb, Latencies
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver, FarmApi
 from tpujob.emulator.farm import HostUp, SliceRequest
 from tpujob.emulator.http_server import HttpThread
-from tpujob.emulator.tpu.records import Disturb, Latencies
 from tpujob.emulator.tpu.rest import handler
+from tpujob.emulator.tpu.served_world import ServedWorld
 from tpujob.emulator.tpu.server import TpuServer
-from tpujob.emulator.tpu.world import World
 
 PROJECT = "p"
 ZONE = "us-central2-b"
@@ -57,7 +57,7 @@ class Cloud:
     def __init__(
         self, farm: FarmApi | None = None, latencies: Latencies = QUICK, **world: Any
     ) -> None:
-        self.world = World(time.time, latencies, **world)
+        self.world = ServedWorld(time.time, latencies, **world)
         self._driver = Driver(self.world, farm or NoFarm())
         self._driver.start()
         self._folder = tempfile.TemporaryDirectory(prefix="cloud-")

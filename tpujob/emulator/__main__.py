@@ -18,12 +18,11 @@ from tpujob.emulator.client import storage_variables, write_ready_file
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver, FarmApi, FarmClient, FarmError
 from tpujob.emulator.http_server import HttpThread
-from tpujob.emulator.storage import StorageServer
+from tpujob.emulator.storage import StorageFaults, StorageServer
 from tpujob.emulator.storage.faults import Billed
-from tpujob.emulator.tpu.errors import Faults
 from tpujob.emulator.tpu.rest import handler
+from tpujob.emulator.tpu.served_world import ServedWorld
 from tpujob.emulator.tpu.server import TpuServer
-from tpujob.emulator.tpu.world import World
 from tpujob.errors import TpujobError
 
 #: makes the host farm from the arguments and the URL of the storage
@@ -34,7 +33,7 @@ def main(
     arguments: list[str] | None = None, farm_of: FarmFactory | None = None, **world: Any
 ) -> int:
     """Run the emulator until SIGTERM; return the exit code. `farm_of` makes the host farm (default: the client of the
-    farm in `--farm-ready`); `world` holds more arguments of `World`."""
+    farm in `--farm-ready`); `world` holds more arguments of `ServedWorld`."""
     args = _parse(arguments)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -56,12 +55,13 @@ def running(
     """Run every server inside the block; yield the contents of the ready file."""
     args.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        faults = Faults()
-        billed = Billed()
-        storage = StorageServer(args.state, args.storage_port, faults.storage, billed)
+        faults, billed = StorageFaults(), Billed()
+        storage = StorageServer(args.state, args.storage_port, faults, billed)
         stack.callback(storage.stop)
         env = storage_variables(storage.url)
-        world = World(time.time, faults=faults, host_env=env, billed=billed, **world_options)
+        world = ServedWorld(
+            time.time, storage_faults=faults, host_env=env, billed=billed, **world_options
+        )
         driver = Driver(world, farm_of(args, storage.url))
         driver.start()
         stack.callback(driver.stop)

@@ -12,12 +12,12 @@ from typing import Any
 from starlette.responses import Response
 
 from tpujob.emulator import CHAOS_PER_HOUR, schedule
+from tpujob.emulator.cloud import rules
+from tpujob.emulator.cloud.records import ApiError, Latencies, Node, Queued, check_known, invalid
 from tpujob.emulator.farm import image
 from tpujob.emulator.fault_commands import COMMANDS, Answer, arguments, perform
 from tpujob.emulator.http_server import HttpThread, Request, json_response
-from tpujob.emulator.tpu import rules
-from tpujob.emulator.tpu.records import ApiError, Latencies, Node, Queued, check_known, invalid
-from tpujob.emulator.tpu.world import World
+from tpujob.emulator.tpu.served_world import ServedWorld
 from tpujob.errors import BadSpec
 from tpujob.lib import unix_sockets
 from tpujob.protocol import JOB_LABEL
@@ -30,7 +30,7 @@ _HTTP_STATUS = {"NOT_FOUND": 404, "FAILED_PRECONDITION": 409}
 class ControlServer:
     """A server on the socket `path` in `folder`, from the constructor to `stop`."""
 
-    def __init__(self, world: World, folder: Path) -> None:
+    def __init__(self, world: ServedWorld, folder: Path) -> None:
         self._control = Control(world)
         self.path = unix_sockets.place(folder, "control.sock")
         self._http = HttpThread(self._answer, self.path, name="control")
@@ -50,7 +50,7 @@ class ControlServer:
 class Control:
     """The commands for one world, and the schedule of faults that runs in the world, if any."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ServedWorld) -> None:
         self._world = world
         self._running: schedule.Schedule | None = None
         self._commands: dict[tuple[str, str], Callable[[Mapping[str, Any]], Answer]] = {
@@ -125,7 +125,7 @@ class Control:
 # The world as JSON, for `tpujob emulator status` ---------------------------------------------------------------------
 
 
-def status(world: World, plan: dict[str, Any] | None) -> dict[str, Any]:
+def status(world: ServedWorld, plan: dict[str, Any] | None) -> dict[str, Any]:
     """Return the state of the world. `plan`: the view of the running schedule, None without one."""
     now = world.clock()
     held = {node.queued for node in world.nodes.values()}
@@ -143,7 +143,7 @@ def status(world: World, plan: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _zone_view(world: World, zone: str) -> dict[str, Any]:
+def _zone_view(world: ServedWorld, zone: str) -> dict[str, Any]:
     hosts = list(world.stock.hosts[zone].values())
     stock = {
         generation: {
@@ -155,7 +155,7 @@ def _zone_view(world: World, zone: str) -> dict[str, Any]:
     return {"zone": zone, "stock": stock, "bad": [h.name for h in hosts if h.fault]}
 
 
-def _slice_view(world: World, record: Node | Queued, now: float) -> dict[str, Any]:
+def _slice_view(world: ServedWorld, record: Node | Queued, now: float) -> dict[str, Any]:
     """Return the view of a node, or of a queued resource without nodes."""
     node = record if isinstance(record, Node) else None
     queued = world.queued.get(record.queued) if isinstance(record, Node) else record
@@ -180,7 +180,7 @@ def _slice_view(world: World, record: Node | Queued, now: float) -> dict[str, An
     }
 
 
-def _host_views(world: World, node: Node) -> list[dict[str, Any]]:
+def _host_views(world: ServedWorld, node: Node) -> list[dict[str, Any]]:
     addresses = node.addresses or ("",) * len(node.physical)
     return [
         {
@@ -196,7 +196,7 @@ def _host_views(world: World, node: Node) -> list[dict[str, Any]]:
     ]
 
 
-def _faults_view(world: World, now: float) -> dict[str, Any]:
+def _faults_view(world: ServedWorld, now: float) -> dict[str, Any]:
     faults = world.faults
     lasting = [s for s in faults.stockouts if s.until is None or s.until > now]
     return {
@@ -208,8 +208,8 @@ def _faults_view(world: World, now: float) -> dict[str, Any]:
             {**asdict(q), "used": rules.quota_used(world, q.zone, q.generation, q.pricing)}
             for q in faults.quotas.values()
         ],
-        "calls": [asdict(c) for c in faults.calls],
-        "storage": [asdict(f) for f in faults.storage.all()],
+        "calls": [asdict(c) for c in world.call_faults.pending],
+        "storage": [asdict(f) for f in world.storage_faults.all()],
         "api_bugs": sorted(faults.api_bugs),
         "max_run_s": faults.max_run_s,
         "unreachable": sorted(faults.unreachable),

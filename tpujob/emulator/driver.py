@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tpujob.emulator.client import call_control, read_ready_file
+from tpujob.emulator.cloud import interruptions, nodes
+from tpujob.emulator.cloud.records import BringUp, Disturb, Effect, SwitchOn, TakeDown
 from tpujob.emulator.farm import HostUp, SliceRequest
-from tpujob.emulator.tpu import interruptions, nodes
-from tpujob.emulator.tpu.records import BringUp, Disturb, Effect, SwitchOn, TakeDown
-from tpujob.emulator.tpu.world import World
+from tpujob.emulator.tpu.served_world import ServedWorld
 from tpujob.lib.threads import start_loop
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ _TIMES_GONE = 2  #: checks in a row that find no farm, since a farm may be resta
 
 
 class Driver:
-    def __init__(self, world: World, farm: FarmApi) -> None:
+    def __init__(self, world: ServedWorld, farm: FarmApi) -> None:
         self._world = world
         self._farm = farm
         self._stopping = False
@@ -196,7 +196,7 @@ class FarmWatch:
     """A check, from `start` to `stop`, that the farm has the world's hosts. A node whose slice or farm has ended
     becomes TERMINATED; while the farm does not answer, nodes are READY, but unhealthy."""
 
-    def __init__(self, world: World, farm: FarmApi) -> None:
+    def __init__(self, world: ServedWorld, farm: FarmApi) -> None:
         self._world = world
         self._farm = farm
         self._ended = threading.Event()

@@ -11,8 +11,8 @@ from types import NoneType
 from typing import Any, get_args
 
 from tpujob.emulator import inject, inject_hosts
-from tpujob.emulator.tpu.records import Node, Queued, invalid
-from tpujob.emulator.tpu.world import World
+from tpujob.emulator.cloud.records import Node, Queued, invalid
+from tpujob.emulator.tpu.served_world import ServedWorld
 
 Answer = dict[str, Any]
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -42,7 +42,7 @@ COMMANDS: dict[str, Callable[..., Node | Queued | None]] = {
 }
 
 
-def perform(world: World, name: str, values: Mapping[str, Any]) -> Answer:
+def perform(world: ServedWorld, name: str, values: Mapping[str, Any]) -> Answer:
     """Carry out one of COMMANDS; return its target and its line of the history. Raise ApiError, BadSpec."""
     target = COMMANDS[name](world, **arguments(COMMANDS[name], values))
     where = {"slice": target.id, "zone": target.zone, "state": str(target.state)} if target else {}
@@ -53,7 +53,7 @@ def perform(world: World, name: str, values: Mapping[str, Any]) -> Answer:
 def parameters(command: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a command besides the world, by name."""
     takes = inspect.signature(command, eval_str=True).parameters
-    return {name: item for name, item in takes.items() if item.annotation is not World}
+    return {name: item for name, item in takes.items() if name != "world"}
 
 
 def arguments(command: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:

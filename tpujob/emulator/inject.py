@@ -7,20 +7,22 @@ import grpc
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.pricing import PRICINGS
 from tpujob.domain.text import many
-from tpujob.emulator.storage import METHODS, STATUSES, StorageFault
-from tpujob.emulator.tpu import interruptions, nodes, queue, rules, server
-from tpujob.emulator.tpu.convert import id_of
-from tpujob.emulator.tpu.errors import API_BUGS, CallFault, Quota, Stockout, generation_of
-from tpujob.emulator.tpu.records import (
+from tpujob.emulator.cloud import interruptions, nodes, queue, rules
+from tpujob.emulator.cloud.errors import API_BUGS, Quota, Stockout, generation_of
+from tpujob.emulator.cloud.records import (
     ApiError,
     Node,
     NodeSpec,
-    NodeState,
     Queued,
     check_known,
+    id_of,
     invalid,
 )
-from tpujob.emulator.tpu.world import World
+from tpujob.emulator.cloud.states import NodeState
+from tpujob.emulator.cloud.world import World
+from tpujob.emulator.storage import METHODS, STATUSES, StorageFault
+from tpujob.emulator.tpu import server
+from tpujob.emulator.tpu.served_world import CallFault, ServedWorld
 from tpujob.protocol import JOB_LABEL
 
 #: The gRPC statuses that a fault can inject.
@@ -201,7 +203,7 @@ def unreachable(world: World, zone: str, off: bool = False) -> None:
 
 
 def api_error(
-    world: World,
+    world: ServedWorld,
     method: str,
     code: str,
     count: int = 1,
@@ -213,17 +215,17 @@ def api_error(
     only hangs. A count of 0 removes the method's faults."""
     name, code = server.method_name(world, method), code.upper()
     check_known(code, CODES)
-    calls, when = world.faults.calls, "post" if after else "pre"
+    calls, when = world.call_faults, "post" if after else "pre"
     if not count:
-        world.faults.calls = [c for c in calls if c.method != name and name != "*"]
+        calls.pending = [c for c in calls.pending if c.method != name and name != "*"]
         world.record(f"{name}: no call is set to fail")
     else:
-        calls.append(CallFault(name, code, count, when, hang_s, message))
+        calls.pending.append(CallFault(name, code, count, when, hang_s, message))
         world.record(f"{name}: {many(count, 'call')} will answer {code} ({when})")
 
 
 def storage_error(
-    world: World,
+    world: ServedWorld,
     status: int = 503,
     method: str = "*",
     count: int = 1,
@@ -237,12 +239,12 @@ def storage_error(
     name contain it. A status of 200 only hangs. `off`, or a count of 0, removes all of these faults."""
     method, when = method.upper(), "post" if after else "pre"
     if off or not count:
-        world.faults.storage.clear()
+        world.storage_faults.clear()
         world.record("Cloud Storage: no more faults")
         return
     check_known(method, (*METHODS, "*"))
     check_known(status, STATUSES)
-    world.faults.storage.add(StorageFault(status, count, method, when, hang_s, path))
+    world.storage_faults.add(StorageFault(status, count, method, when, hang_s, path))
     requests = many(count, "request" if method == "*" else f"{method} request")
     where = f" for {path}" if path else ""
     world.record(f"Cloud Storage: {requests}{where} will answer {status} ({when})")

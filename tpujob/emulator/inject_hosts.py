@@ -5,8 +5,9 @@ from typing import Any, Literal
 from tpujob.contract import faults
 from tpujob.contract.faults import VARIABLE
 from tpujob.emulator import inject
-from tpujob.emulator.tpu.records import ApiError, Disturb, Node, NodeState, invalid
-from tpujob.emulator.tpu.world import World
+from tpujob.emulator.cloud.records import ApiError, Disturb, Node, invalid
+from tpujob.emulator.cloud.states import NodeState
+from tpujob.emulator.cloud.world import World
 
 USUAL_HOST_FAULT = "nan:step=20,device=0"  #: the fault of a bad host by default
 _SLOWEST = 1000  #: times slower: a pause of 50 s at a time

@@ -17,9 +17,10 @@ from random import Random
 from typing import Any, cast
 
 from tpujob.emulator import CHAOS_PER_HOUR, inject_hosts
+from tpujob.emulator.cloud.records import ApiError, Node, invalid
+from tpujob.emulator.cloud.states import NodeState
 from tpujob.emulator.fault_commands import COMMANDS, arguments, parameters, perform, value_of
-from tpujob.emulator.tpu.records import ApiError, Node, NodeState, invalid
-from tpujob.emulator.tpu.world import World
+from tpujob.emulator.tpu.served_world import ServedWorld
 from tpujob.errors import BadSpec
 
 _SHOWN = 5  #: next steps that `view` lists
@@ -33,13 +34,13 @@ class Step:
     do: str  #: one of COMMANDS
     text: str  #: the parameters that are known before the step is due
     #: returns the parameters when the step is due; None: the fault has no target
-    aim: Callable[[World], Mapping[str, Any] | None]
+    aim: Callable[[ServedWorld], Mapping[str, Any] | None]
 
 
 class Schedule:
     """A running schedule, from the constructor until its steps end or `stop`. Callers hold the world's lock."""
 
-    def __init__(self, world: World, name: str, steps: Iterable[Step]) -> None:
+    def __init__(self, world: ServedWorld, name: str, steps: Iterable[Step]) -> None:
         """`steps`: in the order of time, perhaps endless."""
         self._world, self._name = world, name
         self._rest = iter(steps)
@@ -152,7 +153,7 @@ def _steps_of_kind(seed: int, kind: str, rate: float) -> Iterator[Step]:
         yield Step(round(at, 3), kind, f"pick {pick}", partial(aim_at, kind=kind, pick=pick))
 
 
-def aim_at(world: World, kind: str, pick: int) -> dict[str, Any] | None:
+def aim_at(world: ServedWorld, kind: str, pick: int) -> dict[str, Any] | None:
     """Return a command's parameters against a target that the random number `pick` chooses; None: no target exists."""
     random = Random(pick)  # noqa: S311, not a secret
     match kind:

@@ -17,10 +17,10 @@ import urllib3
 
 from tests.bench.scale.host import Host
 from tests.bench.scale.ssh import SshServer
+from tpujob.emulator.cloud.records import Disturb
 from tpujob.emulator.driver import FarmError
 from tpujob.emulator.farm import HostUp, SliceRequest
 from tpujob.emulator.farm.metadata import GUEST_ATTRIBUTES, SSH_KEYS
-from tpujob.emulator.tpu.records import Disturb
 
 T = TypeVar("T")
 _TIMEOUT_S = 30.0

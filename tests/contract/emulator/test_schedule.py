@@ -9,8 +9,8 @@ import pytest
 
 from tests.contract.emulator.world_rig import ZONE, Model
 from tpujob.emulator import CHAOS_PER_HOUR, fault_commands, schedule
+from tpujob.emulator.cloud.records import ApiError
 from tpujob.emulator.schedule import Step
-from tpujob.emulator.tpu.records import ApiError
 
 HOUR = 3600.0
 

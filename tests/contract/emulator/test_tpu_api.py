@@ -25,9 +25,8 @@ from tests.support.tpu_rig import (
     until,
 )
 from tpujob.emulator import inject
+from tpujob.emulator.cloud.records import Latencies, id_of
 from tpujob.emulator.control import Control
-from tpujob.emulator.tpu.convert import id_of
-from tpujob.emulator.tpu.records import Latencies
 
 
 def ready(client: tpu_v2.TpuClient, id: str, type: str = "v4-16", *, spot: bool = True) -> None:

@@ -26,7 +26,8 @@ from tpujob.cli.commands.emulator import group as cli
 from tpujob.cli.commands.emulator import options
 from tpujob.emulator import schedule
 from tpujob.emulator.client import EmulatorClient
-from tpujob.emulator.tpu.errors import Faults
+from tpujob.emulator.cloud.errors import Faults
+from tpujob.emulator.tpu.served_world import CallFaults
 from tpujob.errors import BackendGone, BadRequest, BadSpec, IllegalInState, NotFound
 
 Run = Callable[..., str]
@@ -50,6 +51,8 @@ def cloud(shared: Cloud) -> Iterator[Cloud]:
     EmulatorClient(shared.control().path).do("end-plan")
     with shared.world.lock:
         shared.world.faults, shared.world.latencies = Faults(), QUICK
+        shared.world.call_faults = CallFaults()
+        shared.world.storage_faults.clear()
     for request in client.list_queued_resources(parent=PARENT):
         client.delete_queued_resource({"name": request.name, "force": True})
     until(lambda: not shared.world.queued and not shared.world.nodes, "an empty world")
@@ -178,7 +181,7 @@ def test_every_command_works(cloud: Cloud, run: Run) -> None:
     assert "no more faults" in run("storage-error", "--off")
     run(*words.split())
     assert "no more faults" in run("storage-error", "--count", "0")
-    assert cloud.world.faults.storage.all() == []
+    assert cloud.world.storage_faults.all() == []
     assert json.loads(run("settings", "--create", "0.03s"))["create"] == 0.03
     assert "gone in 30 s" in run("preempt", "tj-000007-1")
     assert "gone in" in run("status")

@@ -1,15 +1,18 @@
 """The model alone, with a clock turned by hand: what happens when, to the second."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from tests.contract.emulator.world_rig import SPEC, ZONE, Model
 from tpujob.emulator import inject, inject_hosts
+from tpujob.emulator.cloud import interruptions, nodes, queue
+from tpujob.emulator.cloud.records import ApiError, BringUp, Disturb, TakeDown
+from tpujob.emulator.cloud.states import NodeState
+from tpujob.emulator.cloud.world import World
 from tpujob.emulator.control import status
 from tpujob.emulator.farm import HostUp
-from tpujob.emulator.tpu import nodes, queue
-from tpujob.emulator.tpu.records import ApiError, BringUp, Disturb, TakeDown
 
 
 def test_a_slice_from_request_to_deletion() -> None:
@@ -173,6 +176,58 @@ def test_one_preempted_slice_takes_the_others_with_it() -> None:
     model.delete("many", force=True)
     model.go(20)
     assert look() == ("", ["", "", ""])
+
+
+def test_a_node_that_is_being_created_may_be_preempted() -> None:
+    model = Model(hosts=2)
+    model.ask("q")
+    model.go(5)
+    assert model.state("q") == ("PROVISIONING", "CREATING")
+    (node,) = model.world.nodes.values()
+    model.do(interruptions.take_away, node)
+    assert model.state("q") == ("SUSPENDING", "PREEMPTED")
+    model.do(interruptions.take_away, node)  # nothing is left to take
+    model.go(20)
+    assert model.state("q") == ("SUSPENDED", "")
+    model.ask("next")
+    model.go(20)
+    assert model.state("next") == ("ACTIVE", "READY"), "on the same hosts"
+
+
+def test_a_state_that_cannot_follow_is_an_error() -> None:
+    model = Model.with_slice()
+    (node,) = model.world.nodes.values()
+    with pytest.raises(RuntimeError, match="nodes/q is READY, which does not become STARTING"):
+        model.do(World.move, node, NodeState.STARTING)
+    assert node.state is NodeState.READY
+
+
+def test_a_list_that_lags_shows_what_was_and_a_get_what_is() -> None:
+    model = Model()
+    model.world.latencies = replace(model.world.latencies, list_lag=60)
+
+    def listed() -> list[tuple[str, int]]:
+        with model.world.lock:
+            requests = model.world.list_queued("p", ZONE)
+            nodes = model.world.list_nodes("p", ZONE)
+        return [(r.state, 0) for r in requests] + [(n.state, len(n.addresses)) for n in nodes]
+
+    model.ask("q")
+    model.go(59)
+    assert (model.state("q"), listed()) == (("ACTIVE", "READY"), [])
+    model.go(2)
+    assert listed() == [("ACCEPTED", 0)]
+    model.go(5)
+    assert listed() == [("PROVISIONING", 0), ("CREATING", 0)]
+    model.go(10)
+    assert listed() == [("ACTIVE", 0), ("READY", 2)]
+    model.delete("q", force=True)
+    model.go(59)
+    assert (model.state("q"), listed()) == (("", ""), [("ACTIVE", 0), ("READY", 2)])
+    model.go(2)
+    assert listed() == [("DELETING", 0), ("DELETING", 2)]
+    model.go(10)
+    assert listed() == []
 
 
 @pytest.mark.parametrize("target", ["", "many", "7"])

@@ -7,10 +7,10 @@ from typing import Any
 
 from tests.support.tpu_rig import NoFarm
 from tests.support.waiting import T
+from tpujob.emulator.cloud import interruptions, nodes, queue
+from tpujob.emulator.cloud.records import BringUp, Effect, Latencies, NodeSpec, SwitchOn, TakeDown
 from tpujob.emulator.control import Control
-from tpujob.emulator.tpu import interruptions, nodes, queue
-from tpujob.emulator.tpu.records import BringUp, Effect, Latencies, NodeSpec, SwitchOn, TakeDown
-from tpujob.emulator.tpu.world import World
+from tpujob.emulator.tpu.served_world import ServedWorld
 
 ZONE = "us-central2-b"
 SPEC = NodeSpec("v4-16", "tpu-ubuntu2204-base", "spot", {"tpujob-job": "000007"}, {}, True, b"")
@@ -22,7 +22,7 @@ class Model:
     def __init__(self, hosts: int = 64) -> None:
         self.now = 1000.0
         latencies = Latencies(accept=1, create=10, delete=5, suspend=2)
-        self.world = World(lambda: self.now, latencies, hosts_per_generation=hosts)
+        self.world = ServedWorld(lambda: self.now, latencies, hosts_per_generation=hosts)
         self.control = Control(self.world)
         self.done: list[Effect] = []
         self.broken = False  #: hosts do not come up

@@ -29,7 +29,7 @@ from tpujob.domain.actions import HostPlan
 from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.emulator.driver import FarmClient
-from tpujob.emulator.tpu.errors import CallFault
+from tpujob.emulator.tpu.served_world import CallFault
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 from tpujob.ports import PublishedHost
 
@@ -172,10 +172,10 @@ def test_if_one_host_has_published_its_key_all_must(world: World):
 def test_without_permission_to_read_published_keys_the_first_contact_counts(world: World):
     slice = world.slice()
     denied = CallFault("GetGuestAttributes", "PERMISSION_DENIED", count=1)
-    world.cloud.world.faults.calls.append(denied)
+    world.cloud.world.call_faults.pending.append(denied)
     assert world.slices.guest_attributes.look(slice, 20) == ()
     gone = CallFault("GetGuestAttributes", "UNAVAILABLE", count=1)
-    world.cloud.world.faults.calls.append(gone)
+    world.cloud.world.call_faults.pending.append(gone)
     with pytest.raises(Transient):  # the keys may be published soon
         world.hosts().start(slice, _plans(slice), timeout=60)
     assert FileKeys(world.keys).pinned(slice.name) == {}

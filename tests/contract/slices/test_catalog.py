@@ -43,10 +43,10 @@ def test_a_list_is_kept_for_an_hour_and_the_old_one_when_the_cloud_is_away(rig: 
     fail(rig.cloud, "ListAcceleratorTypes", "UNAVAILABLE")
     rig.time += LIST_TTL - 1
     assert rig.catalog.types(ZONE) is first
-    assert rig.cloud.world.faults.calls, "no request was sent"
+    assert rig.cloud.world.call_faults.pending, "no request was sent"
     rig.time += 2
     assert rig.catalog.types(ZONE) is first
-    assert not rig.cloud.world.faults.calls
+    assert not rig.cloud.world.call_faults.pending
     again = rig.catalog.types(ZONE)
     assert again is not first
     assert again == first

@@ -12,10 +12,10 @@ from tests.support.callers import ADA
 from tests.support.tpu_rig import Cloud
 from tests.support.waiting import until
 from tpujob.config.settings import load
+from tpujob.emulator.cloud.records import Latencies
 from tpujob.emulator.control import Control
 from tpujob.emulator.farm.farm import free_everywhere
 from tpujob.emulator.storage import StorageServer
-from tpujob.emulator.tpu.records import Latencies
 from tpujob.wiring import backend as wiring
 
 JOBS = 20

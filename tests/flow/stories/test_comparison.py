@@ -4,7 +4,6 @@ The real client, adapter and emulated Cloud TPU, with a clock turned by hand; fo
 seen makes the table in `docs/recovery.md`, and a figure that changes fails here until the table says so too.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,24 +21,11 @@ from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice, State
 from tpujob.domain.observations import Present, SliceSeen, SliceState
 from tpujob.emulator import inject
-from tpujob.emulator.tpu.errors import CallFault, Faults
 from tpujob.errors import Transient
 from tpujob.ports import SliceSurvey
 
 DOC = ROOT / "docs" / "recovery.md"
 DAY = 24 * 3600.0
-
-
-class CountedFaults(Faults):
-    """Faults that count all calls of the API."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls_of = Counter[str]()
-
-    def take_call_fault(self, method: str) -> CallFault | None:
-        self.calls_of[method] += 1
-        return super().take_call_fault(method)
 
 
 class RealCloud:
@@ -48,7 +34,6 @@ class RealCloud:
     def __init__(self, rig: tpu_rig.Cloud) -> None:
         self.rig, self.machines = rig, dict[str, Machine]()
         self._slices = CloudTpuSlices(tpu_rig.PROJECT, endpoint=rig.tpu.address)
-        rig.world.faults = self.faults = CountedFaults()
 
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
         seen = self._slices.look(slice, timeout=timeout)
@@ -78,7 +63,8 @@ class RealCloud:
         return len(self.rig.world.nodes) + len(self.rig.world.queued)
 
     def asked(self, verb: str) -> int:
-        return self.faults.calls_of[f"{verb}QueuedResource"] + self.faults.calls_of[f"{verb}Node"]
+        calls = self.rig.world.calls
+        return calls[f"{verb}QueuedResource"] + calls[f"{verb}Node"]
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from tpujob.cli.render.job_page import why_page
 from tpujob.config import context
 from tpujob.config.settings import Settings, load
 from tpujob.emulator import inject
+from tpujob.emulator.cloud.records import Latencies
 from tpujob.emulator.storage import StorageServer
-from tpujob.emulator.tpu.records import Latencies
 from tpujob.errors import BadSpec
 from tpujob.wiring import backend as wiring
 from tpujob.wiring import client

@@ -1,6 +1,5 @@
-"""The Slices port: Google's real rules, at their worst."""
+"""The Slices port over the model of the cloud, at its worst: late, incomplete, refused, lost."""
 
-import math
 from collections.abc import Callable, Collection, Sequence
 
 from tests.support.simulation.effects import T
@@ -8,9 +7,9 @@ from tests.support.simulation.faults import SliceFaults
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.world import World
 from tpujob.domain.hardware.accelerators import find
-from tpujob.domain.hardware.generations import CLOUD_TPU
-from tpujob.domain.model import Cause, Slice
-from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
+from tpujob.domain.model import Slice
+from tpujob.domain.observations import Absent, SliceSeen, Unknown
+from tpujob.emulator.cloud.states import QueuedState
 from tpujob.engine.slice_cache import LAG
 from tpujob.errors import Refused, Transient
 from tpujob.ports import Owned, SliceSurvey
@@ -50,19 +49,7 @@ class Cloud:
             machine.found, machine.absent = False, (now, now + self.effect.random.uniform(1, 40))
             return Absent()
         machine.found = True
-        return self._present(machine, now)
-
-    def _present(self, machine: Machine, now: float) -> Present:
-        state = machine.state(now)
-        cause = Cause.STOCKOUT if state is SliceState.FAILED else None
-        suspending = state is SliceState.PREEMPTED and machine.suspending(now)
-        return Present(
-            state,
-            machine.endpoints() if state is SliceState.READY else (),
-            "There is no more capacity in the zone" if cause else "",
-            cause,
-            suspending=suspending,
-        )
+        return self.world.cloud.slices.look(slice)
 
     def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
         try:
@@ -74,28 +61,24 @@ class Cloud:
     def _survey(self, zones: Collection[str]) -> SliceSurvey:
         """Return a late and incomplete list: without a zone or a slice, or with a slice that lacks a node."""
         self.world.check_cloud("survey")
-        hit, chance, at = self.effect.hits, self.surveys, self.sim.now
+        hit, chance, lag = self.effect.hits, self.surveys, 0.0
         if hit("survey_lags"):
-            at -= chance.uniform(5, LAG - 10)
+            lag = chance.uniform(5, LAG - 10)
+        at = self.sim.now - lag
         misses, torn = hit("survey_misses"), hit("survey_torn")
         missed = {zone for zone in zones if misses and chance.random() < 0.4}
+        machines = [m for m in (*self.world.machines.values(), *self.world.past[-20:]) if m.ours]
+        split = {m.name for m in machines if torn and chance.random() < 0.5}
+        split |= {m.name for m in machines if m.torn[0] <= at < m.torn[1]}
+        listed = self.world.cloud.slices.listed(lag, split)
         seen: dict[str, SliceSeen] = {}
-        machines = [*self.world.machines.values(), *self.world.past[-20:]]
         for machine in machines:
-            covered = machine.ours and machine.zone in zones and machine.zone not in missed
-            listed = max(machine.created, machine.listed_at) <= at < machine.gone_at
+            covered = machine.zone in zones and machine.zone not in missed
             left_out = misses and chance.random() < 0.4
             left_out |= machine.left_out[0] <= at < machine.left_out[1]
-            split = torn and chance.random() < 0.5
-            split |= machine.torn[0] <= at < machine.torn[1]
-            if covered and listed and not left_out:
-                seen[machine.name] = self._listed(machine, at, torn=split)
+            if covered and machine.listed_at <= at and machine.name in listed and not left_out:
+                seen[machine.name] = listed[machine.name]
         return SliceSurvey(seen, dict.fromkeys(missed, "503 the zone could not be reached"), 2)
-
-    def _listed(self, machine: Machine, at: float, *, torn: bool) -> Present:
-        if torn:
-            return Present(SliceState.PREEMPTED, detail="node 1 of 2 does not exist any more")
-        return self._present(machine, at)
 
     def create(
         self, slice: Slice, *, job_id: str, public_key: str, timeout: float, user: str = ""
@@ -124,11 +107,9 @@ class Cloud:
             tpu_slices=slice.tpu_slices,
             nameless=world.hit("nameless"),
             listed_at=now + (fate.uniform(1, 40) if world.hit("late_listing") else 0.0),
-            waits_until=waits, ready_at=waits + fate.uniform(5, 240),
+            waits_until=waits, creates_in=fate.uniform(5, 240), fails=world.hit("request_fails"),
         )  # fmt: skip
-        if world.hit("request_fails"):
-            machine.fails_at, machine.ready_at = machine.ready_at, math.inf
-        world.add(machine)
+        world.add(machine, slice)
         self.sim.note(f"created {slice.name}")
         self.faults.begin(machine)
         world.monitor.created(machine)
@@ -143,9 +124,8 @@ class Cloud:
         machine = world.machines.get(slice.name)
         if machine is None or now >= machine.deleting_at:
             return
-        if machine.suspending(now):
-            if not even_suspending:
-                raise Transient(f"{slice.name} is being suspended")
+        world.cloud.slices.check_deletable(slice, even_suspending=even_suspending)
+        if machine.record.state is QueuedState.SUSPENDING:
             world.monitor.forcing(machine)
         self.sim.note(f"deleting {slice.name}")
         if machine.survives:
@@ -159,17 +139,12 @@ class Cloud:
             program.end(now, -15, "deleted")
         stuck = world.hit("stuck_delete")
         pause = world.fate.uniform(600, 3000) if stuck else world.fate.uniform(3, 90)
-        self.sim.after(pause, lambda: world.vanish(machine))
+        world.cloud.delete(machine, pause)
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
         return self._call("", "list", ",".join(zones), lambda: self._list(zones), timeout)
 
     def _list(self, zones: Sequence[str]) -> list[Owned]:
         self.world.check_cloud("list")
-        return [
-            Owned(
-                m.name, m.zone, m.job, m.created, CLOUD_TPU, suspending=m.suspending(self.sim.now)
-            )
-            for m in self.world.machines.values()
-            if m.ours and m.zone in zones and self.sim.now >= m.listed_at
-        ]
+        owned = self.world.cloud.slices.owned(zones)
+        return [o for o in owned if self.sim.now >= self.world.machines[o.name].listed_at]

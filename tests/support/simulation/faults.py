@@ -56,12 +56,16 @@ class SliceFaults:
 
         self.world.effects.some_time(random or self.fate, self.world.rate(fault), happen)
 
-    def preempt(self, machine: Machine) -> None:
+    def preempt(
+        self, machine: Machine, *, shown_at: float | None = None, suspends: float | None = None
+    ) -> None:
+        """Preempt a slice. `shown_at`: when the API shows it; `suspends`: how long the cloud takes to suspend it; both
+        are drawn if None. One that waits in the cloud's queue has nothing that could be taken away."""
         now = self.sim.now
         if now < machine.ready_at or now >= machine.dead_at or now >= machine.fails_at:
-            if now < machine.ready_at:
-                machine.ready_at = machine.dead_at = math.inf
+            if machine.physical and now < min(machine.ready_at, machine.shown_at, machine.fails_at):
                 machine.shown_at = now
+                self.world.cloud.take_away(machine, 0.0)
             return
         if self.world.effects.profile["lab"] and self.fate.random() < 0.5:  # for want of capacity
             until = now + self.fate.uniform(60, 7200)
@@ -69,10 +73,10 @@ class SliceFaults:
         silent = self.fate.random() < min(0.6, self.world.rate("preempt_silent"))
         machine.noticed_at = now
         machine.dead_at = now + (0.0 if silent else 30.0)
-        machine.shown_at = math.inf if silent else machine.dead_at + self.fate.uniform(0, 120)
-        if machine.shown_at < math.inf:
-            self.sim.at(machine.shown_at, lambda: self.world.stirred(machine.job))
-        self._suspend(machine)
+        shows = math.inf if silent else machine.dead_at + self.fate.uniform(0, 120)
+        shows = shows if shown_at is None else shown_at
+        drawn = self._suspends()
+        self._show(machine, shows, drawn if suspends is None else suspends)
         saved_at = now + 1 + self.fate.uniform(0.5, 40)
         for program in machine.running(now):
             program.died_at = machine.dead_at
@@ -84,26 +88,40 @@ class SliceFaults:
                 program.end(saved_at, 75, "preempted")
                 program.saved_in = saved_at - program.noticed_at
 
-    def _suspend(self, machine: Machine) -> None:
-        """Suspend the slice once it shows as lost: mostly for a while, at times for longer than any backend waits."""
-        if self.world.drawn(self.suspends, "suspending", count=True):
-            longest = 3000.0 if self.suspends.random() < 0.1 else 400.0
-            machine.suspended_at = machine.shown_at + self.suspends.uniform(20, longest)
+    def _show(self, machine: Machine, at: float, suspends: float, place: int | None = None) -> None:
+        """Let the API show the loss of a slice, or of one of its TPU slices, from that time on."""
+        machine.shown_at = min(machine.shown_at, at)
+        if at < math.inf:
+            self.sim.at(at, lambda: self._lost(machine, suspends, place))
+
+    def _lost(self, machine: Machine, suspends: float, place: int | None) -> None:
+        self.world.cloud.take_away(machine, suspends, place)
+        self.world.stirred(machine.job)
+
+    def _suspends(self) -> float:
+        """Return how long the cloud suspends a slice: mostly a while, at times longer than any backend waits."""
+        if not self.world.drawn(self.suspends, "suspending", count=True):
+            return 0.0
+        longest = 3000.0 if self.suspends.random() < 0.1 else 400.0
+        return self.suspends.uniform(20, longest)
 
     def repair(self, machine: Machine) -> None:
         if self.fate.random() < 0.5:
-            machine.repair = (self.sim.now, self.sim.now + self.fate.uniform(10, 300))
+            seconds = self.fate.uniform(10, 300)
+            if self.world.cloud.repair(machine, seconds):
+                machine.repair = (self.sim.now, self.sim.now + seconds)
 
     def human(self, machine: Machine) -> None:
+        """Let a person delete the slice, or only its nodes, which suspends its request."""
         now = self.sim.now
         for program in machine.running(now):
             program.died_at = now
-        if self.fate.random() < 0.5:
+        if self.fate.random() < 0.5 and self.world.cloud.stop(machine, self._suspends()):
             machine.stopped_at = now
         else:
             machine.deleting_at = min(now, machine.deleting_at)
             machine.dead_at = min(now, machine.dead_at)
-            self.sim.after(self.fate.uniform(5, 60), lambda: self.world.vanish(machine))
+            self.world.cloud.delete(machine, self.fate.uniform(5, 60))
 
     def block(self, machine: Machine) -> None:
         """Block reports for a time too short to count as a loss, even if the hosts freeze afterwards."""
@@ -141,7 +159,7 @@ class SliceFaults:
         each = machine.hosts // machine.tpu_slices
         first = each * self.nodes.randrange(machine.tpu_slices)
         machine.lost |= dict.fromkeys(range(first, first + each), now)
-        machine.shown_at = min(machine.shown_at, now + self.nodes.uniform(0, 120))
+        self._show(machine, now + self.nodes.uniform(0, 120), 0.0, first // each)
         for program in machine.running(now):
             if program.host in machine.lost:
                 program.died_at = now

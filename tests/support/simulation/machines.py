@@ -7,7 +7,7 @@ from tests.support.simulation.programs import Program, Run
 from tpujob.domain.decide.active import LAUNCH_HEARD
 from tpujob.domain.failures.stall import QUIET
 from tpujob.domain.model import Endpoint
-from tpujob.domain.observations import SliceState
+from tpujob.emulator.cloud.records import Queued
 
 LISTED = 15.0  #: seconds: a decision may rest on a list of reports that is as old as that
 
@@ -27,13 +27,15 @@ class Machine:
     physical: tuple[str, ...] = ()  #: the machine below each host
     nameless: bool = False  #: whether the metadata server hides the machines
     listed_at: float = 0.0  #: time until which lists lack the slice
-    waits_until: float = 0.0
-    ready_at: float = 0.0
+    queued: Queued | None = None  #: its record in the model of the cloud
+    waits_until: float = 0.0  #: time until which it waits in the cloud's queue
+    creates_in: float = 0.0  #: seconds that its hosts take to come up
+    fails: bool = False  #: it fails instead
+    ready_at: float = math.inf
     fails_at: float = math.inf
     noticed_at: float = math.inf  #: a preemption's notice
     dead_at: float = math.inf  #: time at which its hosts die
     shown_at: float = math.inf  #: time at which the API shows the death
-    suspended_at: float = 0.0  #: until then the cloud is suspending it
     stopped_at: float = math.inf  #: time at which a person stops the slice
     repair: tuple[float, float] = (math.inf, math.inf)
     absent: tuple[float, float] = (0.0, 0.0)  #: time in which looks miss the slice
@@ -78,23 +80,10 @@ class Machine:
             and not self.repair[0] <= now < self.repair[1]
         )
 
-    def state(self, now: float) -> SliceState:
-        if now >= self.deleting_at:
-            return SliceState.DELETING
-        if now >= self.stopped_at:
-            return SliceState.STOPPED
-        if now >= self.fails_at:
-            return SliceState.FAILED
-        if now >= self.shown_at:
-            return SliceState.PREEMPTED
-        if now < self.waits_until:
-            return SliceState.WAITING
-        if now < self.ready_at:
-            return SliceState.CREATING
-        return SliceState.REPAIRING if self.repair[0] <= now < self.repair[1] else SliceState.READY
-
-    def suspending(self, now: float) -> bool:
-        return self.shown_at <= now < min(self.suspended_at, self.deleting_at)
+    @property
+    def record(self) -> Queued:
+        assert self.queued is not None
+        return self.queued
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         return tuple(Endpoint(i, f"10.0.{self.k}.{i}") for i in range(self.hosts))

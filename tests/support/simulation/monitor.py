@@ -341,7 +341,7 @@ class Monitor:
 
     def forcing(self, machine: Machine) -> None:
         """I13: a slice that the cloud suspends is not deleted at once, as a forced deletion may leave it stuck."""
-        waited = self.sim.now - machine.shown_at
+        waited = self.sim.now - min(machine.shown_at, machine.stopped_at)
         if waited < SUSPENDED_WITHIN - 1:
             text = f"{machine.name} was deleted by force after {waited:.0f} s of being suspended"
             self.broken("I13", machine.job, text)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+from tests.support import model_slices
 from tests.support.simulation.cloud import Cloud
 from tests.support.simulation.hosts import Hosts
 from tests.support.simulation.patches import (
@@ -27,10 +28,11 @@ from tpujob.domain.actions import Decision, Denied, NotYet, StartProgram
 from tpujob.domain.decide import decide, follow_up, holding, queued, releasing
 from tpujob.domain.events import EventKind
 from tpujob.domain.failures import retry, stall, triage
+from tpujob.domain.hardware.accelerators import find
 from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.host import plan as launch
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import Cause, Outcome
+from tpujob.domain.model import Cause, Endpoint, Outcome
 from tpujob.domain.observations import Absent, Present, SliceState, Unknown
 from tpujob.engine import orphans, slice_cache
 from tpujob.engine.loop import Loop
@@ -307,12 +309,14 @@ def slice_number_is_reused() -> Patch:
 
 @bug("preempted while it is prepared", "L2")
 def preempted_and_waiting_slices_look_ready() -> Patch:
-    def present(real: Any, self: Cloud, machine: Any, now: float) -> Any:
-        seen = real(self, machine, now)
-        waits = seen.state is not SliceState.READY
-        return Present(SliceState.READY, machine.endpoints()) if waits else seen
+    def state(real: Any, queued: Any, nodes: Any) -> Any:
+        seen = real(queued, nodes)
+        if queued is None or not isinstance(seen, Present) or seen.state is SliceState.READY:
+            return seen
+        hosts = range(find(queued.type).hosts * queued.nodes)
+        return Present(SliceState.READY, tuple(Endpoint(host, f"10.1.0.{host}") for host in hosts))
 
-    return replaced(Cloud, "_present", present)
+    return replaced(model_slices, "slice_state", state)
 
 
 @bug("cancelled while running", "I9")

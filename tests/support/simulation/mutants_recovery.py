@@ -49,7 +49,7 @@ BUGS["exit_code_0_is_success"] = value_bug(
 BUGS["hang_by_looks_alone"] = value_bug(
     "preempted while running", "I5", stall, "limit", always(0.0)
 )
-BUGS["hang_while_others_are_prepared"] = value_bug(0, "I5", stall, "ON_THE_WAY", frozenset())
+BUGS["hang_while_others_are_prepared"] = value_bug(10, "I5", stall, "ON_THE_WAY", frozenset())
 BUGS["no_grace_for_the_first_step"] = value_bug(
     "every machine is bad", "I5", stall, "limit", lambda limit, running: limit
 )

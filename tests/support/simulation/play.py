@@ -31,7 +31,8 @@ from tests.support.simulation.world import ZONES, World
 from tests.support.stores import in_memory
 from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
 from tpujob.domain.decide import group
-from tpujob.domain.model import State
+from tpujob.domain.hardware.generations import CLOUD_TPU
+from tpujob.domain.model import Slice, State
 from tpujob.domain.money.ledger import US
 from tpujob.domain.money.shared import SharedBudget
 from tpujob.engine import queue as engine_queue
@@ -175,7 +176,11 @@ class Play:
         number = len(self.world.past) + len(self.world.machines)
         now, job = self.sim.now, f"9{number:05d}"
         name = f"tj-{job}-1" if ours else f"somebody-{number}"
-        self.world.add(Machine(name, ZONES[0], job, 1, 2, now - age, ours=ours))
+        slice = Slice(
+            name, 1, "v4-16", ZONES[0], "spot", CLOUD_TPU, "tpu-ubuntu2204-base", None, now - age
+        )
+        machine = Machine(name, ZONES[0], job, 1, 2, now - age, ours=ours)
+        self.world.add(machine, slice, owner="" if ours else "somebody")
         self.effects.counts.faults += 1
         self.sim.note(f"planted {name}")
 

@@ -231,8 +231,7 @@ def _ends_with_0(play: Play, machine: Machine) -> None:
 
 def _suspended_late(play: Play, machine: Machine) -> None:
     """Suspend the slice before the program has ended, for minutes."""
-    _preempted(play, machine)
-    machine.shown_at, machine.suspended_at = play.sim.now, play.sim.now + 300
+    SliceFaults(play.world).preempt(machine, shown_at=play.sim.now, suspends=300)
 
 
 def _suspended_while_a_clock_is_set(play: Play, machine: Machine) -> None:
@@ -242,13 +241,12 @@ def _suspended_while_a_clock_is_set(play: Play, machine: Machine) -> None:
 
 
 def _never_suspended(play: Play, machine: Machine) -> None:
-    _preempted(play, machine)
-    machine.shown_at, machine.suspended_at = play.sim.now, math.inf
+    SliceFaults(play.world).preempt(machine, shown_at=play.sim.now, suspends=1e9)
 
 
 def _dead_ready(play: Play, machine: Machine) -> None:
-    _preempted(play, machine)
-    machine.shown_at, machine.dead_at = math.inf, play.sim.now
+    SliceFaults(play.world).preempt(machine, shown_at=math.inf)
+    machine.dead_at = play.sim.now
     for program in machine.running(play.sim.now):
         program.died_at, program.noticed_at = play.sim.now, math.inf
 
@@ -463,7 +461,7 @@ def _torn(play: Play, machine: Machine) -> None:
 def _deleted_unseen(play: Play, machine: Machine) -> None:
     """Delete the slice by hand, when it is too old to be looked at by name; lists had not shown it before, either."""
     machine.left_out = (play.sim.now, math.inf)
-    play.sim.after(120, lambda: play.world.vanish(machine))
+    play.sim.after(120, lambda: play.world.cloud.delete(machine, 0.0))
 
 
 def _missed_twice(play: Play, machine: Machine) -> None:
@@ -483,16 +481,16 @@ def _deaf(play: Play, machine: Machine) -> None:
 
 
 def _bad_machine(play: Play) -> None:
-    play.world.bad.add(play.world.free["us-east5-a"][1])
+    play.world.bad.add(play.world.free("us-east5-a", "v5p-16")[1])
 
 
 def _bad_machines(play: Play) -> None:
     """Make one machine bad below each of the first two slices."""
-    play.world.bad.update(play.world.free["us-east5-a"][1:4:2])
+    play.world.bad.update(play.world.free("us-east5-a", "v5p-16")[1:4:2])
 
 
 def _all_bad(play: Play) -> None:
-    play.world.bad.update(*play.world.free.values())
+    play.world.bad.update(*play.world.cloud.stock.hosts.values())
 
 
 def _dies_unseen(play: Play, machine: Machine) -> None:
@@ -502,7 +500,7 @@ def _dies_unseen(play: Play, machine: Machine) -> None:
 
 
 def _suspected(play: Play) -> None:
-    first = play.world.free["us-east5-a"][0]
+    first = play.world.free("us-east5-a", "v5p-16")[0]
     play.real.reputation.put(Suspect(first, "us-east5-a", EPOCH, "bad"))
 
 
@@ -616,7 +614,10 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("cut off, and its deletion fails unseen", running(_cut_off)),
         Scenario("missed twice, minutes apart", running(_missed_twice), work=Work(120)),
         Scenario("lists leave it out", running(_left_out), work=Work(400)),
-        Scenario("lists show it in part", running(_torn), work=Work(400)),
+        Scenario(
+            "lists show it in part", running(_torn), work=Work(400),
+            more={"tpu": EAST | {"slices": 2}}
+        ),
         Scenario(
             "deleted by a person, and lists had left it out", running(_deleted_unseen),
             work=Work(400)

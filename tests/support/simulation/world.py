@@ -13,9 +13,11 @@ from tests.support.simulation.machines import Machine
 from tests.support.simulation.programs import Checkpoint, Program, Run
 from tests.support.simulation.reporters import Reporters
 from tests.support.simulation.sim import Sim
+from tests.support.simulation.virtual_cloud import VirtualCloud
 from tpujob.domain.actions import HostPlan
-from tpujob.domain.hardware.accelerators import region_of
+from tpujob.domain.hardware.accelerators import find, region_of
 from tpujob.domain.model import Attempt, Slice
+from tpujob.emulator.cloud.stock import HostStock
 
 if TYPE_CHECKING:
     from tests.support.simulation.bucket import Bucket
@@ -46,12 +48,18 @@ class World:
         )
         self.scarce: dict[str, float] = {}  #: zone, or region for a quota -> until
         stock = sim.random("stock")
-        names = {zone: [f"{zone}/r{i:02d}" for i in range(STOCK)] for zone in ZONES}
-        everything = [name for free in names.values() for name in free]
-        self.bad = {p for p in everything if stock.random() < effects.profile["bad_machine"]}
-        self.free = names  #: the machine that was freed last comes first
+        # the worst choice of an allocator: the machine that was freed last comes first
+        hosts = HostStock(STOCK, only=ZONES, reuse=True)
+        everything = [host for zone in ZONES for host in hosts.hosts[zone].values()]
+        bad = effects.profile["bad_machine"]
+        self.bad = {host.name for host in everything if stock.random() < bad}
         for zone in ZONES:
-            stock.shuffle(self.free[zone])
+            ranks = [*range(len(hosts.hosts[zone]))]
+            stock.shuffle(ranks)
+            for host, rank in zip(hosts.hosts[zone].values(), ranks, strict=True):
+                host.rank = rank
+        self.cloud = VirtualCloud(sim, hosts)
+        self.cloud.gone, self.cloud.taken_down = self._gone, self._taken_down
         for place in (*ZONES, *(f"quota {region_of(z)}" for z in ZONES[:2])):
             self._scarcity(place, sim.random(f"scarce {place}"))
 
@@ -83,18 +91,18 @@ class World:
     def refusal(self, slice: Slice) -> str:
         """Return STOCKOUT or QUOTA while one of them is in force; else an empty text."""
         now = self.sim.now
-        if (
-            self.scarce.get(slice.zone, 0.0) > now
-            or len(self.free[slice.zone]) < 2 * slice.tpu_slices
-        ):
+        if self.scarce.get(slice.zone, 0.0) > now:
             return "STOCKOUT"
         return "QUOTA" if self.scarce.get(f"quota {region_of(slice.zone)}", 0.0) > now else ""
 
-    def add(self, machine: Machine) -> None:
-        """Add a slice on the machines that were given back last: the worst choice of an allocator."""
-        free = self.free[machine.zone]
-        machine.physical = tuple(free.pop(0) for _ in range(min(machine.hosts, len(free))))
+    def free(self, zone: str, type: str) -> list[str]:
+        """Return the physical machines that slices of that type get next, in this order."""
+        return [host.name for host in self.cloud.stock.free(zone, find(type).generation)]
+
+    def add(self, machine: Machine, slice: Slice, *, owner: str = "") -> None:
+        """Request a slice from the cloud; `owner`: another than ours."""
         self.machines[machine.name] = machine
+        self.cloud.request(machine, slice, owner=owner)
         self.of_job.setdefault(machine.job, []).append(machine)
 
     def hand_on(self, name: str, job: str) -> None:
@@ -120,25 +128,27 @@ class World:
                 return run
         return None
 
-    def vanish(self, machine: Machine) -> None:
-        if machine.gone_at == math.inf:
-            now = self.sim.now
-            machine.gone_at = now
-            for program in machine.running(now):
-                program.died_at = now
-            self.settle(machine)
-            del self.machines[machine.name]
-            self.past.append(machine)
-            self.free[machine.zone][:0] = machine.physical
-            self.sim.note(f"{machine.name} is gone")
+    def _gone(self, machine: Machine) -> None:
+        machine.gone_at = now = self.sim.now
+        for program in machine.running(now):
+            program.died_at = now
+        self.settle(machine)
+        del self.machines[machine.name]
+        self.past.append(machine)
+        self.sim.note(f"{machine.name} is gone")
+
+    def _taken_down(self, machine: Machine, hosts: range) -> None:
+        """Let hosts die whose node the cloud deletes."""
+        machine.lost |= {host: self.sim.now for host in hosts if host not in machine.lost}
+        for program in machine.running(self.sim.now):
+            if program.host in hosts:
+                program.died_at = self.sim.now
 
     def calm_down(self) -> None:
         """End the faults: temporary damage is repaired, and slices of others make room."""
         for machine in self.machines.values():
             machine.down.clear()
-            if not machine.ours:
-                self.free[machine.zone] += machine.physical
-                machine.physical = ()
+        self.cloud.make_room([machine for machine in self.machines.values() if not machine.ours])
         self.scarce.clear()
         self.cloud_outage.until = 0.0
 

@@ -1,5 +1,4 @@
-"""The Cloud TPU API on a laptop: its records, its rules, the cloud's own actions, its services.
+"""The Cloud TPU API on a laptop: its services over gRPC and REST, which answer from the model in `cloud/`.
 
-Faults by command are in `inject.py` above, hosts in `farm/`. Callers import the modules: only `server`, `rest` and the
-modules below them import gRPC.
+Faults by command are in `inject.py` above, hosts in `farm/`. Callers import the modules.
 """

@@ -16,15 +16,8 @@ from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2, json_format
 
 from tpujob.domain.hardware import accelerators
-from tpujob.emulator.tpu.records import (
-    Node,
-    NodeSpec,
-    NodeState,
-    Operation,
-    Queued,
-    QueuedState,
-    invalid,
-)
+from tpujob.emulator.cloud.records import Node, NodeSpec, Operation, Queued, id_of, invalid
+from tpujob.emulator.cloud.states import NodeState, QueuedState
 
 TPU_PORT = 8470
 
@@ -225,10 +218,6 @@ def zone_of(parent: str) -> tuple[str, str]:
     if match is None:
         raise invalid(f"Invalid resource name {parent[:200]!r}")
     return match[1], match[2]
-
-
-def id_of(name: str) -> str:
-    return name.rpartition("/")[2]
 
 
 def page(

@@ -11,8 +11,8 @@ from google.protobuf import json_format
 from google.protobuf.duration_pb2 import Duration
 
 from tpujob.domain.text import rfc3339
-from tpujob.emulator.tpu.records import NewerFields, Queued, invalid
-from tpujob.emulator.tpu.world import World
+from tpujob.emulator.cloud.records import NewerFields, Queued, invalid
+from tpujob.emulator.tpu.served_world import ServedWorld
 
 _MODELS = ("PROVISIONING_MODEL_UNSPECIFIED", "STANDARD", "SPOT", "RESERVATION_BOUND", "FLEX_START")
 _LONGEST_RUN = 7 * 86400.0
@@ -36,7 +36,7 @@ def take(body: dict[str, Any]) -> NewerFields:
     return NewerFields(fields, model, max_run_s)
 
 
-def show(world: World, answer: dict[str, Any]) -> None:
+def show(world: ServedWorld, answer: dict[str, Any]) -> None:
     """Add the fields to the queued resources and nodes of an answer. The caller holds the world's lock."""
     for document in _resources(answer):
         name = document.get("name", "")

@@ -15,12 +15,12 @@ from google.cloud.tpu_v2.services.tpu.transports import rest_base
 from google.protobuf import json_format
 from starlette.responses import Response
 
+from tpujob.emulator.cloud.records import ApiError, invalid
 from tpujob.emulator.http_server import Handler, Request, json_response
 from tpujob.emulator.tpu import newer
 from tpujob.emulator.tpu.convert import Message
-from tpujob.emulator.tpu.records import ApiError, invalid
+from tpujob.emulator.tpu.served_world import ServedWorld
 from tpujob.emulator.tpu.server import carry_out, message_class, next_fault, services
-from tpujob.emulator.tpu.world import World
 
 #: the HTTP status of each gRPC status (documented: google/rpc/code.proto), but for one
 _HTTP_STATUS = {
@@ -47,7 +47,7 @@ _HTTP_STATUS = {
 HOST_PREFIX = "/tpu.googleapis.com"
 
 
-def handler(world: World) -> Handler:
+def handler(world: ServedWorld) -> Handler:
     """Return the function that answers one request. Errors have Google's JSON for errors."""
     calls = {
         (version, call): method

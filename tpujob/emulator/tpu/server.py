@@ -19,13 +19,12 @@ import grpc
 from google.cloud.location import locations_pb2
 from google.longrunning import operations_pb2
 
-from tpujob.emulator.tpu import rules
-from tpujob.emulator.tpu.convert import Message, id_of, operation_message, page, zone_of
-from tpujob.emulator.tpu.errors import CallFault
-from tpujob.emulator.tpu.records import ApiError
+from tpujob.emulator.cloud import rules
+from tpujob.emulator.cloud.records import ApiError, id_of
+from tpujob.emulator.tpu.convert import Message, operation_message, page, zone_of
+from tpujob.emulator.tpu.served_world import CallFault, ServedWorld
 from tpujob.emulator.tpu.v2 import Handler, TpuV2
 from tpujob.emulator.tpu.v2alpha1 import TpuV2Alpha1
-from tpujob.emulator.tpu.world import World
 from tpujob.lib import unix_sockets
 
 _THREADS = 16
@@ -37,7 +36,7 @@ Methods = dict[str, tuple[Handler, Any]]
 class TpuServer:
     """A server of a world, from the constructor to `stop`, on a socket in `folder`. Clients of gRPC take `address`."""
 
-    def __init__(self, world: World, folder: Path) -> None:
+    def __init__(self, world: ServedWorld, folder: Path) -> None:
         self._server = grpc.server(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="tpu-api"),
             options=(("grpc.so_reuseport", 0),),
@@ -59,7 +58,7 @@ class TpuServer:
         unix_sockets.remove(self._socket)
 
 
-def services(world: World) -> dict[str, Methods]:
+def services(world: ServedWorld) -> dict[str, Methods]:
     """Return handler and type of request of every call, by service."""
     return {
         "google.cloud.tpu.v2.Tpu": TpuV2(world).methods(),
@@ -74,7 +73,7 @@ def message_class(request_class: Any) -> Any:
     return getattr(request_class, "pb", lambda: request_class)()
 
 
-def method_name(world: World, text: str) -> str:
+def method_name(world: ServedWorld, text: str) -> str:
     """Return `CreateNode` for `create_node`; `*` stays. Raise ApiError for an unknown call."""
     calls = {name for methods in services(world).values() for name in methods}
     name = "".join(part[:1].upper() + part[1:] for part in text.split("_"))
@@ -87,14 +86,14 @@ def method_name(world: World, text: str) -> str:
 # One call, over gRPC or over HTTP -----------------------------------------------------------------------------------
 
 
-def next_fault(world: World, name: str) -> CallFault:
+def next_fault(world: ServedWorld, name: str) -> CallFault:
     """Return the fault for this call, counted down. The caller waits for its `delay_s` before `carry_out`."""
     with world.lock:
         world.calls[name] += 1
-        return world.faults.take_call_fault(name) or _NO_FAULT
+        return world.call_faults.take(name) or _NO_FAULT
 
 
-def carry_out(world: World, handler: Handler, request: Message, fault: CallFault) -> Message:
+def carry_out(world: ServedWorld, handler: Handler, request: Message, fault: CallFault) -> Message:
     """Return the response. Raise ApiError: the world's, or the fault's before or after the call took effect."""
     if fault.when == "pre":
         _raise_fault(fault)
@@ -111,7 +110,7 @@ def _raise_fault(fault: CallFault) -> None:
         raise ApiError(fault.code, fault.message or f"injected fault: {fault.code}")
 
 
-def _handler(world: World, name: str, handler: Handler, request_class: Any) -> Any:
+def _handler(world: ServedWorld, name: str, handler: Handler, request_class: Any) -> Any:
     def call(request: Message, context: grpc.ServicerContext) -> Message:
         fault = next_fault(world, name)
         if fault.delay_s:
@@ -134,7 +133,7 @@ def _handler(world: World, name: str, handler: Handler, request_class: Any) -> A
 # Operations and locations --------------------------------------------------------------------------------------------
 
 
-def _operations(world: World) -> Methods:
+def _operations(world: ServedWorld) -> Methods:
     def get(request: Message) -> Message:
         return operation_message(world.get_operation(request.name))
 
@@ -154,7 +153,7 @@ def _operations(world: World) -> Methods:
     }
 
 
-def _locations(world: World) -> Methods:
+def _locations(world: ServedWorld) -> Methods:
     def get(request: Message) -> Message:
         project, zone = zone_of(request.name)
         rules.check_zone(world, zone)

@@ -9,7 +9,9 @@ from dataclasses import replace
 from google.cloud.tpu_v2.types import cloud_tpu as v2
 
 from tpujob.domain.hardware import accelerators
-from tpujob.emulator.tpu import nodes, queue, rules
+from tpujob.emulator.cloud import nodes, queue, rules
+from tpujob.emulator.cloud.records import NewerFields, Node, NodeSpec, Queued, invalid
+from tpujob.emulator.cloud.world import not_found
 from tpujob.emulator.tpu.convert import (
     Message,
     id_of,
@@ -21,8 +23,7 @@ from tpujob.emulator.tpu.convert import (
     queued_tier,
     zone_of,
 )
-from tpujob.emulator.tpu.records import NewerFields, Node, NodeSpec, Queued, invalid
-from tpujob.emulator.tpu.world import World, not_found
+from tpujob.emulator.tpu.served_world import ServedWorld
 
 Handler = Callable[[Message], Message]
 
@@ -30,7 +31,7 @@ Handler = Callable[[Message], Message]
 class TpuV2:
     """The calls of the service, a method each; `api` is the version that the caller speaks, for its operations."""
 
-    def __init__(self, world: World, api: str = "v2") -> None:
+    def __init__(self, world: ServedWorld, api: str = "v2") -> None:
         self._world = world
         self._api = api
 

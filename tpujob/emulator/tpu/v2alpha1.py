@@ -12,17 +12,17 @@ from google.cloud.tpu_v2alpha1.types import cloud_tpu as v2alpha1
 from google.longrunning import operations_pb2
 from google.protobuf import json_format
 
-from tpujob.emulator.tpu import interruptions
+from tpujob.emulator.cloud import interruptions
+from tpujob.emulator.cloud.records import NewerFields
 from tpujob.emulator.tpu.convert import Message, convert_version, operation_message
-from tpujob.emulator.tpu.records import NewerFields
+from tpujob.emulator.tpu.served_world import ServedWorld
 from tpujob.emulator.tpu.v2 import Handler, TpuV2
-from tpujob.emulator.tpu.world import World
 
 _MAINTENANCE_S = 60.0
 
 
 class TpuV2Alpha1:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ServedWorld) -> None:
         self._world = world
         self._v2 = TpuV2(world, "v2alpha1")
 

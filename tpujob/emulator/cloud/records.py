@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from tpujob.emulator.cloud.states import NodeState, QueuedState
 from tpujob.emulator.farm import SliceRequest
 
 
@@ -25,34 +26,15 @@ def invalid(message: str) -> ApiError:
     return ApiError("INVALID_ARGUMENT", message)
 
 
+def id_of(name: str) -> str:
+    """Return the last part of a resource's name."""
+    return name.rpartition("/")[2]
+
+
 def check_known(value: object, allowed: Collection[object]) -> None:
     """Raise ApiError for a value that is not in `allowed`."""
     if value not in allowed:
         raise invalid(f"{value!r} is not one of {', '.join(map(str, allowed))}")
-
-
-class NodeState(StrEnum):
-    CREATING = "CREATING"
-    READY = "READY"
-    STOPPING = "STOPPING"
-    STOPPED = "STOPPED"
-    STARTING = "STARTING"
-    REPAIRING = "REPAIRING"
-    PREEMPTED = "PREEMPTED"
-    TERMINATED = "TERMINATED"
-    DELETING = "DELETING"
-
-
-class QueuedState(StrEnum):
-    CREATING = "CREATING"
-    ACCEPTED = "ACCEPTED"
-    WAITING_FOR_RESOURCES = "WAITING_FOR_RESOURCES"
-    PROVISIONING = "PROVISIONING"
-    ACTIVE = "ACTIVE"
-    SUSPENDING = "SUSPENDING"
-    SUSPENDED = "SUSPENDED"
-    FAILED = "FAILED"
-    DELETING = "DELETING"
 
 
 class NodeChange(StrEnum):
@@ -109,6 +91,8 @@ class Node:
     hung: frozenset[int] = frozenset()  #: hosts with a program that a fault has stopped
     unreachable: bool = False  #: the host farm does not answer
     removed_at: float | None = None  #: time of removal, for lists that lag
+    #: copies of it before each move, each until when; for lists that lag
+    past: list[tuple[float, "Node"]] = field(default_factory=list[tuple[float, "Node"]])
 
     @property
     def name(self) -> str:
@@ -135,12 +119,14 @@ class Queued:
     body: bytes  #: the queued resource as the caller sent it
     newer: NewerFields = field(default_factory=NewerFields)
     ends_at: float | None = None  #: when its maximum run duration ends
+    held_until: float = 0.0  #: a fault: it waits in the queue until then, whatever the zone has
     state: QueuedState = QueuedState.CREATING
     initiator: Literal["", "USER", "SERVICE"] = ""
     error: ApiError | None = None
     operation: str = ""
     wedged: bool = False  #: stays DELETING until it is deleted again with the bug off
     removed_at: float | None = None
+    past: list[tuple[float, "Queued"]] = field(default_factory=list[tuple[float, "Queued"]])
 
     @property
     def name(self) -> str:

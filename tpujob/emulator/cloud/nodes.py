@@ -5,20 +5,20 @@ from collections.abc import Sequence
 from tpujob.contract.faults import VARIABLE
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.pricing import find_pricing
-from tpujob.emulator.farm import HostSpec, HostUp, SliceRequest
-from tpujob.emulator.tpu import rules
-from tpujob.emulator.tpu.errors import no_capacity
-from tpujob.emulator.tpu.records import (
+from tpujob.emulator.cloud import rules
+from tpujob.emulator.cloud.errors import no_capacity
+from tpujob.emulator.cloud.records import (
     ApiError,
     BringUp,
     Node,
     NodeChange,
     NodeSpec,
-    NodeState,
     Operation,
     TakeDown,
 )
-from tpujob.emulator.tpu.world import World
+from tpujob.emulator.cloud.states import NodeState
+from tpujob.emulator.cloud.world import World
+from tpujob.emulator.farm import HostSpec, HostUp, SliceRequest
 
 _BRING_UP_TRIES = 20
 RETRY_S = 1.0  #: seconds until a failed call to the host farm is repeated
@@ -54,7 +54,7 @@ def create(
         build(world, node)
     else:
         error = ApiError("RESOURCE_EXHAUSTED", no_capacity(zone))
-        world.after(world.latencies.accept, lambda: _fail(world, node, error))
+        world.after(world.latencies.accept, lambda: fail(world, node, error))
     return operation
 
 
@@ -82,7 +82,7 @@ def begin_delete(world: World, node: Node, takes_s: float | None = None) -> None
     if node.operation:
         text = f"The operation was cancelled: '{node.name}' is being deleted"
         world.finish(node.operation, error=ApiError("CANCELLED", text))
-    node.state = NodeState.DELETING
+    world.move(node, NodeState.DELETING)
     node.preempted_at = None
     world.record(f"{node.id}: being deleted")
     notify(node, NodeChange.LEAVING)
@@ -101,7 +101,8 @@ def stop(world: World, name: str, *, api: str) -> Operation:
             "Spot VMs and nodes of queued resources",
         )
     operation = world.start_operation("stop", name, api)
-    node.state, node.operation = NodeState.STOPPING, operation.name
+    world.move(node, NodeState.STOPPING)
+    node.operation = operation.name
     world.after(world.latencies.stop, lambda: take_down(world, node))
     return operation
 
@@ -111,7 +112,8 @@ def start(world: World, name: str, *, api: str) -> Operation:
     if node.state is not NodeState.STOPPED:
         raise wrong_state("start", node)
     operation = world.start_operation("start", name, api)
-    node.state, node.operation = NodeState.STARTING, operation.name
+    world.move(node, NodeState.STARTING)
+    node.operation = operation.name
     world.after(world.latencies.create, lambda: _bring_up(world, node))
     return operation
 
@@ -121,13 +123,15 @@ def start(world: World, name: str, *, api: str) -> Operation:
 
 def hosts_up(world: World, node: Node, hosts: Sequence[HostUp]) -> None:
     """Make a node READY whose hosts answer."""
+    awaited = node.state in (NodeState.CREATING, NodeState.STARTING)
+    if awaited:
+        world.move(node, NodeState.READY)
     node.hosts_coming, node.attempts = False, 0
     node.addresses = tuple(host.address for host in hosts)
     node.guests = tuple(host.guests for host in hosts)
     if node.state is NodeState.DELETING:
         take_down(world, node)
-    elif node.state in (NodeState.CREATING, NodeState.STARTING):
-        node.state = NodeState.READY
+    elif awaited:
         world.record(f"{node.id}: ready")
         notify(node, NodeChange.READY)
         world.finish(node.operation, response=node)
@@ -142,7 +146,7 @@ def hosts_not_up(world: World, node: Node, reason: str) -> None:
     elif node.attempts < _BRING_UP_TRIES:
         world.after(RETRY_S, lambda: _bring_up(world, node))
     else:
-        _fail(
+        fail(
             world,
             node,
             ApiError("INTERNAL", f"the hosts of '{node.name}' did not come up: {reason}"),
@@ -154,7 +158,8 @@ def hosts_down(world: World, node: Node) -> None:
         return
     node.hosts_exist = False
     if node.state is NodeState.STOPPING:
-        node.state, node.addresses = NodeState.STOPPED, ()
+        world.move(node, NodeState.STOPPED)
+        node.addresses = ()
         world.finish(node.operation, response=node)
     elif node.state is NodeState.DELETING:
         _remove(world, node)
@@ -208,7 +213,7 @@ def take_down(world: World, node: Node) -> None:
         hosts_down(world, node)
 
 
-def _fail(world: World, node: Node, error: ApiError) -> None:
+def fail(world: World, node: Node, error: ApiError) -> None:
     """Delete a node that could not be created."""
     if node.state is not NodeState.CREATING:
         return

@@ -6,10 +6,9 @@ from types import MappingProxyType
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.pricing import find_pricing
-from tpujob.emulator.tpu.convert import id_of
-from tpujob.emulator.tpu.errors import quota_units
-from tpujob.emulator.tpu.records import ApiError, NodeSpec, invalid
-from tpujob.emulator.tpu.world import World
+from tpujob.emulator.cloud.errors import quota_units
+from tpujob.emulator.cloud.records import ApiError, NodeSpec, id_of, invalid
+from tpujob.emulator.cloud.world import World
 
 #: the versions that a zone lists: the usual version of each generation, and one version of each family
 RUNTIME_VERSIONS = tuple(

@@ -1,9 +1,10 @@
 """The cloud's interruptions of a READY node: preemption, maintenance, the loss of its hosts."""
 
 from tpujob.domain.text import rfc3339
-from tpujob.emulator.tpu import nodes
-from tpujob.emulator.tpu.records import Disturb, Node, NodeChange, NodeState, SwitchOn
-from tpujob.emulator.tpu.world import World
+from tpujob.emulator.cloud import nodes
+from tpujob.emulator.cloud.records import Disturb, Node, NodeChange, SwitchOn
+from tpujob.emulator.cloud.states import NodeState
+from tpujob.emulator.cloud.world import World
 
 _UP = (NodeState.READY, NodeState.REPAIRING)
 
@@ -52,7 +53,7 @@ def restart(world: World, node: Node, notice: float, window: float) -> None:
     then its hosts answer again, with their disks."""
     maintain(world, node, notice + window)
     world.record(f"{node.id}: its hosts go off in {notice:g} s, for {window:g} s")
-    world.after(notice, lambda: _repair(world, node, window))
+    world.after(notice, lambda: repair(world, node, window))
 
 
 def nodes_with_hosts(world: World) -> list[Node]:
@@ -69,7 +70,8 @@ def hosts_lost(world: World, node: Node) -> None:
 
 def hosts_back(world: World, node: Node) -> None:
     if node.state is NodeState.REPAIRING:
-        node.state, node.maintenance_until = NodeState.READY, 0.0
+        world.move(node, NodeState.READY)
+        node.maintenance_until = 0.0
         node.silent.clear()
         node.slowed.clear()
         world.record(f"{node.id}: ready again")
@@ -80,23 +82,31 @@ def _check_interruptible(node: Node, interruption: str) -> None:
         raise nodes.wrong_state(interruption, node)
 
 
+def take_away(world: World, node: Node) -> None:
+    """Preempt a node at once, also one that is being created. A node that is lost or being deleted stays as it is."""
+    if node.state in (*_UP, NodeState.CREATING):
+        _lose(world, node, NodeState.PREEMPTED)
+
+
 def _end_notice(world: World, node: Node) -> None:
     if node.state is NodeState.READY:
         _lose(world, node, NodeState.PREEMPTED)
 
 
 def _lose(world: World, node: Node, state: NodeState) -> None:
-    node.state, node.preempted_at = state, None
+    world.move(node, state)
+    node.preempted_at = None
     world.stock.give_back(node)
     world.record(f"{node.id}: {state}")
     nodes.notify(node, NodeChange.LOST)
     world.room_changed()
 
 
-def _repair(world: World, node: Node, window: float) -> None:
+def repair(world: World, node: Node, window: float) -> None:
+    """Switch the hosts of a READY node off for `window` seconds. The node is REPAIRING until they answer again."""
     if node.state is not NodeState.READY or node.preempted_at is not None:
         return
-    node.state = NodeState.REPAIRING
+    world.move(node, NodeState.REPAIRING)
     world.record(f"{node.id}: REPAIRING for {window:g} s")
     world.ask_hosts(Disturb(node.farm_name, "off", {"host": None}))
     world.after(window, lambda: switch_on(world, node))

@@ -1,13 +1,11 @@
-"""The faults in force: stockouts, quotas, failing calls, and misbehaviour that is reported of Google's service. Plain
-state without a clock."""
+"""The faults in force: stockouts, quotas, and misbehaviour that is reported of Google's service. Plain state without a
+clock. Failing calls are in `tpu/served_world.py`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
 
 from tpujob.domain.hardware import accelerators
-from tpujob.emulator.storage import StorageFaults
 
 #: Misbehaviour that is reported of the service, but not constant; off unless switched on. By name: what happens.
 API_BUGS: Mapping[str, str] = MappingProxyType(
@@ -53,25 +51,11 @@ class Quota:
 
 
 @dataclass(slots=True)
-class CallFault:
-    """A fault of the next `count` calls of a method, which fail before or after they take effect."""
-
-    method: str  #: `CreateNode`; `*`: any
-    code: str  #: name of a gRPC status; `OK`: only the delay
-    count: int
-    when: Literal["pre", "post"] = "pre"
-    delay_s: float = 0.0  #: how long the call hangs first
-    message: str = ""
-
-
-@dataclass(slots=True)
 class Faults:
     stockouts: list[Stockout] = field(default_factory=list[Stockout])
     quotas: dict[tuple[str, str, str], Quota] = field(
         default_factory=dict[tuple[str, str, str], Quota]
     )
-    calls: list[CallFault] = field(default_factory=list[CallFault])
-    storage: StorageFaults = field(default_factory=StorageFaults)
     api_bugs: set[str] = field(default_factory=set[str])  #: the names in API_BUGS that are on
     #: seconds after which the cloud suspends a queued resource that became ACTIVE; 0: never
     max_run_s: float = 0.0
@@ -84,16 +68,6 @@ class Faults:
         for stockout in self.stockouts:
             if stockout.zone == zone and stockout.generation in ("", generation):
                 return stockout
-        return None
-
-    def take_call_fault(self, method: str) -> CallFault | None:
-        """Return the fault for this call, if any, and count the fault down."""
-        for fault in self.calls:
-            if fault.method in ("*", method):
-                fault.count -= 1
-                if fault.count <= 0:
-                    self.calls.remove(fault)
-                return fault
         return None
 
 

@@ -3,21 +3,20 @@
 from collections.abc import Sequence
 
 from tpujob.domain.hardware import accelerators
-from tpujob.emulator.tpu import nodes, rules
-from tpujob.emulator.tpu.errors import no_capacity
-from tpujob.emulator.tpu.records import (
+from tpujob.emulator.cloud import nodes, rules
+from tpujob.emulator.cloud.errors import no_capacity
+from tpujob.emulator.cloud.records import (
     ApiError,
     NewerFields,
     Node,
     NodeChange,
     NodeSpec,
-    NodeState,
     Operation,
     Queued,
-    QueuedState,
     invalid,
 )
-from tpujob.emulator.tpu.world import World
+from tpujob.emulator.cloud.states import NodeState, QueuedState
+from tpujob.emulator.cloud.world import World
 
 _Q = QueuedState
 #: states that can be deleted without force, with or without nodes (documented: queuedResources.delete)
@@ -72,7 +71,7 @@ def delete(world: World, name: str, *, force: bool, api: str) -> Operation:
         queued.wedged = queued.wedged and wedges
         _remove_if_empty(world, queued)
         return world.operations[queued.operation]
-    held = _nodes(world, queued)
+    held = nodes_of(world, queued)
     if held and not force and queued.state not in _DELETABLE:
         raise ApiError(
             "FAILED_PRECONDITION",
@@ -82,7 +81,8 @@ def delete(world: World, name: str, *, force: bool, api: str) -> Operation:
     queued.wedged = wedges and force and queued.state is _Q.SUSPENDING
     world.finish(queued.operation, error=ApiError("CANCELLED", "The operation was cancelled."))
     operation = world.start_operation("delete", name, api)
-    queued.state, queued.operation, queued.initiator = _Q.DELETING, operation.name, "USER"
+    world.move_queued(queued, _Q.DELETING)
+    queued.operation, queued.initiator = operation.name, "USER"
     for node in held:
         nodes.begin_delete(world, node)
     world.after(world.latencies.delete, lambda: _remove_if_empty(world, queued))
@@ -98,9 +98,9 @@ def reset(world: World, name: str, *, api: str) -> Operation:
             f"Queued resource '{name}' cannot be reset in state {queued.state}",
         )
     operation = world.start_operation("reset", name, api)
+    world.move_queued(queued, _Q.ACCEPTED)
     queued.operation, queued.initiator, queued.error = operation.name, "", None
-    queued.state = _Q.ACCEPTED
-    for node in _nodes(world, queued):
+    for node in nodes_of(world, queued):
         nodes.begin_delete(world, node)
     world.finish(operation.name, response=queued)
     _grant(world, queued)
@@ -113,7 +113,7 @@ def reset(world: World, name: str, *, api: str) -> Operation:
 def _accept(world: World, queued: Queued) -> None:
     if queued.state is not _Q.CREATING:
         return
-    queued.state = _Q.ACCEPTED
+    world.move_queued(queued, _Q.ACCEPTED)
     world.finish(queued.operation, response=queued)
     world.after(world.latencies.accept, lambda: _grant(world, queued))
 
@@ -128,15 +128,18 @@ def _grant(world: World, queued: Queued) -> None:
     if stockout and stockout.fail:
         _fail(world, queued, ApiError("RESOURCE_EXHAUSTED", no_capacity(queued.zone)))
         return
+    held = queued.held_until - world.clock()
+    if held > 0:
+        world.after(held, lambda: _grant(world, queued))
     names = [_node_name(queued, node_id) for node_id, _ in queued.specs]
     taken = any(name in world.nodes for name in names)  # by nodes from before a reset
-    if stockout or taken or not world.stock.room_for(queued.zone, types):
+    if stockout or taken or held > 0 or not world.stock.room_for(queued.zone, types):
         if queued.state is not _Q.WAITING_FOR_RESOURCES:
+            world.move_queued(queued, _Q.WAITING_FOR_RESOURCES)
             world.record(f"{queued.id}: waiting for {', '.join(types)} in {queued.zone}")
-        queued.state = _Q.WAITING_FOR_RESOURCES
         world.when_room(lambda: _grant(world, queued))
         return
-    queued.state = _Q.PROVISIONING
+    world.move_queued(queued, _Q.PROVISIONING)
     for node_id, spec in queued.specs:
         _add_node(world, queued, node_id, spec)
 
@@ -153,9 +156,9 @@ def _add_node(world: World, queued: Queued, node_id: str, spec: NodeSpec) -> Non
 def _node_changed(world: World, queued: Queued, change: NodeChange, error: ApiError | None) -> None:
     match change:
         case NodeChange.READY:
-            ready = all(node.state is NodeState.READY for node in _nodes(world, queued))
+            ready = all(node.state is NodeState.READY for node in nodes_of(world, queued))
             if queued.state is _Q.PROVISIONING and ready:
-                queued.state = _Q.ACTIVE
+                world.move_queued(queued, _Q.ACTIVE)
                 if limit := queued.newer.max_run_s or world.faults.max_run_s:
                     queued.ends_at = world.clock() + limit
                     world.after(limit, lambda: _end_run(world, queued))
@@ -173,11 +176,11 @@ def _node_changed(world: World, queued: Queued, change: NodeChange, error: ApiEr
 def _suspend(world: World, queued: Queued, initiator: str) -> None:
     if queued.state not in (_Q.ACTIVE, _Q.PROVISIONING):
         return
-    queued.state = _Q.SUSPENDING
+    world.move_queued(queued, _Q.SUSPENDING)
     queued.initiator = "USER" if initiator == "USER" else "SERVICE"
     # Documented: suspending deletes the nodes. Inferred (live: lost-node): one lost node suspends
     # a request for several.
-    for node in _nodes(world, queued):
+    for node in nodes_of(world, queued):
         if node.state not in (NodeState.PREEMPTED, NodeState.TERMINATED):
             nodes.begin_delete(world, node)
     world.after(world.latencies.suspend, lambda: _finish_suspend(world, queued))
@@ -193,8 +196,8 @@ def _end_run(world: World, queued: Queued) -> None:
 def _finish_suspend(world: World, queued: Queued) -> None:
     """Finish a suspension. Documented: the nodes have been deleted by then, also lost nodes."""
     if queued.state is _Q.SUSPENDING:
-        queued.state = _Q.SUSPENDED
-        for node in _nodes(world, queued):
+        world.move_queued(queued, _Q.SUSPENDED)
+        for node in nodes_of(world, queued):
             nodes.begin_delete(world, node, takes_s=0)
 
 
@@ -205,19 +208,21 @@ def _expire(world: World, queued: Queued) -> None:
 
 
 def _fail(world: World, queued: Queued, error: ApiError) -> None:
-    queued.state, queued.error, queued.initiator = _Q.FAILED, error, "SERVICE"
+    world.move_queued(queued, _Q.FAILED)
+    queued.error, queued.initiator = error, "SERVICE"
     world.finish(queued.operation, error=error)
     world.record(f"{queued.id}: FAILED, {error.message}")
 
 
 def _remove_if_empty(world: World, queued: Queued) -> None:
     must_wait = queued.wedged or queued.state is not _Q.DELETING
-    if queued.removed_at is None and not must_wait and not _nodes(world, queued):
+    if queued.removed_at is None and not must_wait and not nodes_of(world, queued):
         world.remove(queued)
         world.finish(queued.operation)
 
 
-def _nodes(world: World, queued: Queued) -> list[Node]:
+def nodes_of(world: World, queued: Queued) -> list[Node]:
+    """Return the nodes of a queued resource that exist."""
     named = (world.nodes.get(_node_name(queued, node_id)) for node_id, _ in queued.specs)
     return [node for node in named if node is not None and node.queued == queued.name]
 
