@@ -47,7 +47,7 @@ def two(counted: CloudTpuSlices, calls: Calls) -> CloudTpuSlices:
     """Slices in two zones; calls are counted from here on."""
     ask(counted)
     east = replace(SLICE, name="tj-000007-2", k=2, zone=EAST, type="v5p-8")
-    ask(counted, replace(east, runtime_version="v2-alpha-tpuv5"))
+    ask(counted, replace(east, system_image="v2-alpha-tpuv5"))
     calls.clear()
     return counted
 

@@ -79,7 +79,7 @@ def test_an_exhausted_quota_is_recognised(cloud: Cloud, slices: CloudTpuSlices) 
     [
         ({"type": "v5p-8"}, Cause.BAD_SPEC, "this zone does not offer that type"),
         ({"zone": "mars-1-a"}, Cause.PERMISSION, "name others in tpu.zones"),
-        ({"runtime_version": "v0"}, Cause.BAD_SPEC, ""),
+        ({"system_image": "v0"}, Cause.BAD_SPEC, ""),
     ],
 )
 def test_an_impossible_slice_is_refused_in_one_line_and_leaves_nothing(

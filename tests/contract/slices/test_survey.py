@@ -17,9 +17,7 @@ from tpujob.emulator import inject
 from tpujob.ports import Slices, SliceSurvey
 
 EAST = "us-east5-a"
-THERE = replace(
-    SLICE, name="tj-000008-1", zone=EAST, type="v5p-8", runtime_version="v2-alpha-tpuv5"
-)
+THERE = replace(SLICE, name="tj-000008-1", zone=EAST, type="v5p-8", system_image="v2-alpha-tpuv5")
 
 
 @dataclass
