@@ -265,8 +265,6 @@ def _chosen(
     name = f"{PREFIX}{os.urandom(3).hex()}"
     usd = LIST.usd_per_hour(type, zone, "spot")
     assert usd is not None, f"no spot price is known for {type} in {zone}, and a cap needs one"
-    runtime = accelerators.find(type).row.runtime_version
-    slice = a_slice(
-        name=name, zone=zone, type=type, runtime_version=runtime, requested_at=time.time()
-    )
+    runtime = accelerators.find(type).row.system_image
+    slice = a_slice(name=name, zone=zone, type=type, system_image=runtime, requested_at=time.time())
     return slice, Meter(float(usd), cap), f"{bucket}/live/{name}" if bucket else ""

@@ -83,7 +83,7 @@ def test_catalog(project: Project) -> None:
     types = {t.name.rpartition("/")[2] for t in client.list_accelerator_types(parent=parent)}
     runtimes = {r.name.rpartition("/")[2] for r in client.list_runtime_versions(parent=parent)}
     assert project.slice.type in types
-    assert project.slice.runtime_version in runtimes
+    assert project.slice.system_image in runtimes
     unknown = {type for type in types if type not in accelerators.ALL}
     assert not unknown, f"the table of types lacks {sorted(unknown)}"
 

@@ -68,7 +68,7 @@ def test_create(held: Project) -> None:
 
 def test_name_taken(held: Project) -> None:
     """A second request of the same name is refused at once."""
-    node = {"accelerator_type": held.slice.type, "runtime_version": held.slice.runtime_version}
+    node = {"accelerator_type": held.slice.type, "runtime_version": held.slice.system_image}
     spec = {"parent": held.parent, "node_id": held.slice.name, "node": node}
     request = {"parent": held.parent, "queued_resource_id": held.slice.name}
     with pytest.raises(AlreadyExists):

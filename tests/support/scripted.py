@@ -84,7 +84,7 @@ HARDWARE = {
     "pricing": "spot",
     "usd_per_hour": 7.37,
 }
-MACHINE = {"chips": 8, "hosts": 2, "topology": "2x2x2", "runtime_version": "tpu-ubuntu2204-base"}
+MACHINE = {"chips": 8, "hosts": 2, "topology": "2x2x2", "system_image": "tpu-ubuntu2204-base"}
 
 
 def example(shape: type[V], values: Mapping[str, Any]) -> V:

@@ -57,6 +57,7 @@ class Stage:
         self.budgets, self.report_every = budgets, report_every
         self.clock, self.faults = clock or Clock(), Faults()
         self.cloud = Cloud(self.clock, self.faults, hosts=hosts)
+        self.clouds = {CLOUD_TPU: self.cloud}  #: by provider
         self.bucket = Bucket(self.clock, self.faults)
         self.copies = CopiesOfBucket(self.bucket, self.faults)
         self.hosts = HostsOfCloud(self.cloud, self.bucket, self.faults)
@@ -74,7 +75,7 @@ class Stage:
         self._backends += 1
         ports = Ports(
             self.store,
-            Providers({CLOUD_TPU: self.cloud}),
+            Providers(self.clouds),
             self.hosts,
             self.bucket,
             self.clock,

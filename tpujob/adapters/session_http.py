@@ -14,6 +14,7 @@ from urllib3.exceptions import HTTPError
 from urllib3.exceptions import TimeoutError as PoolTimeout
 
 from tpujob.adapters.calling import bad_proxy
+from tpujob.errors import Refused
 from tpujob.lib.http import HttpRequest
 
 CONNECT_TIMEOUT = 20.0  #: seconds for a connection, if a request does not have fewer
@@ -79,17 +80,23 @@ class _Adapter(HTTPAdapter):
 
 @contextlib.contextmanager
 def _as_os_error() -> Generator[None]:
-    """Raise the errors of requests and urllib3 as those of Python. None has the URL in it, which may be a secret."""
     try:
         yield
     except (RequestException, HTTPError) as error:
-        reason: BaseException = error
-        while cause := reason.__cause__ or reason.__context__:
-            reason = cause
-        if isinstance(error, (Timeout, PoolTimeout)):
-            raise TimeoutError("no answer in time") from error
-        if isinstance(error, SSLError):
-            raise ssl.SSLError(1, str(reason)) from error
-        if isinstance(error, InvalidSchema):
-            raise bad_proxy() from error
-        raise ConnectionError(str(reason) or type(reason).__name__) from error
+        raise own_error(error) from error
+
+
+def own_error(error: RequestException | HTTPError) -> OSError | Refused:
+    """Return an error of requests or urllib3 as one of Python, or as Refused for a proxy that does not speak HTTP. None
+    has the URL in it, which may be a secret."""
+    reason: BaseException = error
+    while cause := reason.__cause__ or reason.__context__:
+        reason = cause
+    if isinstance(error, (Timeout, PoolTimeout)):
+        return TimeoutError("no answer in time")
+    if isinstance(error, SSLError):
+        return ssl.SSLError(1, str(reason))
+    if isinstance(error, InvalidSchema):
+        return bad_proxy()
+    kind = ConnectionRefusedError if isinstance(reason, ConnectionRefusedError) else ConnectionError
+    return kind(str(reason) or type(reason).__name__)

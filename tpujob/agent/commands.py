@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from typing import Dict, List, Optional, Set, Union
 
@@ -15,10 +16,12 @@ from tpujob.agent.folders import IMPORTABLE, on_this_host
 from tpujob.agent.processes import Find, attempt_processes, end_all
 from tpujob.agent.runtimes import Runtime
 from tpujob.agent.supervision import Supervision
+from tpujob.agent.upload import Log
 from tpujob.contract import OUT, PREFIX, REPLAY, VERDICT
 from tpujob.contract.faults import VARIABLE
 from tpujob.protocol import Phase, Plan
 
+QUIET = 5.0  #: seconds without output after the end of a command
 STEP_PATIENCE = 3600.0  #: seconds for one command that builds an environment
 
 
@@ -186,7 +189,7 @@ def _follow(
     _wait_for(attempt, child, find, runtime, until)
     end_all(find, 0 if attempt.discards else 2)
     runtime.clear()
-    pump.join(5)
+    wait_until_read(pump, attempt.log)
     if supervision is not None:
         remove_file(attempt.folder.output)
         error = program.start_error(attempt.folder)
@@ -195,6 +198,17 @@ def _follow(
     if child.returncode != 0:  # the last lines may have a non-finite number
         attempt.poll()
         attempt.note_nonfinite()
+
+
+def wait_until_read(pump: threading.Thread, log: Log) -> None:
+    """Wait until the log has what the ended command has printed, however slow this host is. Another process may hold
+    the pipe open and print nothing, or print on for ever: then wait for QUIET seconds, or for what the pipe can hold.
+    """
+    enough = log.read + 2 * program.PIPE  # with what was read from it just before
+    before = -1
+    while pump.is_alive() and before < log.read < enough:
+        before = log.read
+        pump.join(QUIET)
 
 
 def _wait_for(

@@ -47,10 +47,10 @@ def send(
         raise HttpError(getattr(error, "reason", error)) from error
 
 
-def pieces(response: Any) -> Iterator[bytes]:
-    """Yield the body of a response. Raises HttpError, also when the end is missing."""
+def pieces(response: Any, size: int = PIECE) -> Iterator[bytes]:
+    """Yield the body of a response, `size` bytes at a time. Raises HttpError, also when the end is missing."""
     try:
-        yield from iter(lambda: response.read(PIECE), b"")
+        yield from iter(lambda: response.read(size), b"")
     except _BROKEN as error:
         raise HttpError(error) from error
     if getattr(response, "length", 0):  # the bytes that did not arrive

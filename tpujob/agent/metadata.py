@@ -9,6 +9,8 @@ from tpujob.agent.base import parse_json
 from tpujob.agent.http_client import HttpError, pieces, send
 from tpujob.protocol import MAINTENANCE, PREEMPTED, MaintenanceDocument
 
+MAX_VALUE = 256 * 1024  #: bytes of a value (documented)
+
 
 class MetadataClient:
     """A client of this VM's metadata server."""
@@ -18,13 +20,18 @@ class MetadataClient:
         self._base = "http://%s/computeMetadata/v1/instance/" % host
 
     def get(self, path: str) -> Optional[str]:
-        """Return the value; empty: there is none. None: no answer."""
+        """Return the value; empty: there is none. None: no answer, or one that is larger than any value."""
         headers = {"Metadata-Flavor": "Google"}
+        value = b""
         try:
             with send(self._base + path, headers=headers, timeout=2, direct=True) as response:
-                return b"".join(pieces(response)).decode("utf-8", "replace").strip()
+                for piece in pieces(response, MAX_VALUE):
+                    value += piece
+                    if len(value) > MAX_VALUE:
+                        return None
         except HttpError as error:
             return "" if error.status == 404 else None
+        return value.decode("utf-8", "replace").strip()
 
     def notice(self) -> Optional[str]:
         """Return one of NOTICES, or None if there is no answer."""

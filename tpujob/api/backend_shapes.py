@@ -109,6 +109,7 @@ class AllowanceView(TypedDict):
     """The quota of one kind of TPU in one zone, and its use by all users."""
 
     type: str  #: the generation
+    provider: str  #: of the slices that it limits, as `Slice.provider`
     part: str  #: `one host` where slices of one host have a quota of their own; empty: the others, or all
     pricing: str
     zone: str

@@ -325,7 +325,7 @@ class JobView(JobFacts):
     ignored: NotRequired[IgnoredView | None]  #: None: every report was believed
     warnings: NotRequired[list[str]]  #: of its newest attempt, which continues in spite of them
     topology: str  #: of one of them
-    runtime_version: str
+    system_image: str
     steps_per_s: NotRequired[float | None]  #: as the program says, or as its steps were seen to go
     left_s: NotRequired[float | None]  #: until its last step, at that rate
     progress_at: str | None  #: when the step last changed, as far as is known; while it runs
@@ -373,7 +373,7 @@ class PlanView(TypedDict):
     zone: str
     zones: list[str]
     pricing: str
-    runtime_version: str
+    system_image: str
     usd_per_hour: float | None
     hbm_gib: int
     peak_bf16_tflops: float

@@ -17,6 +17,7 @@ from tpujob.api import AllowanceView
 from tpujob.doctor.findings import listed
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.hardware.pricing import PRICINGS, find_pricing
 from tpujob.errors import BadRequest, BadSpec
 from tpujob.ports import ONE_HOST, Held, Limit, ProjectQuota, QuotaKind, Scope, Unit
@@ -82,11 +83,11 @@ def chips(row: AllowanceView) -> int | None:
     return None if limit is None else limit // per_chip(row["type"], row["unit"])
 
 
-def kind_of(type: str, pricing: str) -> QuotaKind:
+def kind_of(type: str, pricing: str, provider: str = CLOUD_TPU) -> QuotaKind:
     """Return the quota that a slice of the type counts against."""
-    one_host = accelerators.has_one_host_quota(type)
-    quota = find_pricing(pricing).quota
-    return QuotaKind(accelerators.find(type).generation, quota, ONE_HOST if one_host else "")
+    part = ONE_HOST if accelerators.has_one_host_quota(type, provider) else ""
+    generation = accelerators.find(type, provider).generation
+    return QuotaKind(generation, find_pricing(pricing).quota, part, provider)
 
 
 def allowances(
@@ -144,6 +145,7 @@ def _allowance(
     granted = [g.chips for g in grants if (g.type, g.zone, g.pricing) == key]
     return AllowanceView(
         type=kind.generation,
+        provider=kind.provider,
         part=kind.part,
         pricing=kind.pricing,
         zone=zone,

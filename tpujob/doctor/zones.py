@@ -12,6 +12,7 @@ from tpujob.doctor.findings import Finding, NotSeen, fail, judged, listed, ok, u
 from tpujob.doctor.quota import allowances, chips, per_chip
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
+from tpujob.domain.hardware.generations import at_provider
 from tpujob.errors import BadSpec
 from tpujob.ports import BucketFacts, Limit
 
@@ -139,7 +140,8 @@ def _generations(types: frozenset[str]) -> set[str]:
 
 
 def _name(row: AllowanceView) -> str:
-    return f"{row['type']} {row['pricing']}" + (f" ({row['part']})" if row["part"] else "")
+    part = f" ({row['part']})" if row["part"] else ""
+    return f"{row['type']} {row['pricing']}{at_provider(row['provider'])}{part}"
 
 
 def _limit(row: AllowanceView) -> str:

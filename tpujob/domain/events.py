@@ -128,7 +128,7 @@ class SliceRequested:
     zone: str
     pricing: str
     provider: str
-    runtime_version: str
+    system_image: str
     usd_per_hour: float | None
     bucket: str = ""
     tpu_slices: int = 1

@@ -100,6 +100,10 @@ class Endpoint:
         return self.external_ip or self.internal_ip
 
 
+#: type, zone and provider: the answer to a request for one says nothing of another
+Place = tuple[str, str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
     """Hardware that a job holds or has requested. Its cloud name is a function of the job and `k`.
@@ -113,7 +117,9 @@ class Slice:
     zone: str
     pricing: str
     provider: str  #: the API that it is requested from (`ports/providers.py`)
-    runtime_version: str
+    system_image: (
+        str  #: what its hosts boot, as the provider names it: at Cloud TPU a runtime version
+    )
     usd_per_hour: float | None  #: None: unknown price
     requested_at: float
     role: SliceRole = SliceRole.SERVING
@@ -143,6 +149,10 @@ class Slice:
     epoch: int = 0
     received_from: str = ""  #: id of the previous job of the slice
     handed_to: str = ""  #: id of the next job of the slice; this job's billing ended at `gone_at`
+
+    @property
+    def place(self) -> Place:
+        return self.type, self.zone, self.provider
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,7 +256,7 @@ def as_slice(orphan: Owned) -> Slice:
         type="",
         zone=orphan.zone,
         pricing=orphan.pricing,
-        runtime_version="",
+        system_image="",
         usd_per_hour=None,
         requested_at=orphan.created_at,
         tpu_slices=orphan.tpu_slices,

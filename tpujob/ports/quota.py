@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from tpujob.domain.hardware.generations import CLOUD_TPU
+
 Unit = Literal["cores", "chips", ""]
 Scope = Literal["zone", "region", "project"]
 
@@ -18,6 +20,7 @@ class QuotaKind:
     generation: str
     pricing: str  #: of those that share the quota, `Pricing.quota`
     part: str = ""  #: ONE_HOST; empty: all other slices, or all slices
+    provider: str = CLOUD_TPU
 
 
 @dataclass(frozen=True, slots=True)

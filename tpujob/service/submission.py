@@ -110,7 +110,7 @@ class Submission:
             zone=first.zone,
             zones=zones,
             pricing=first.pricing,
-            runtime_version=first.runtime_version,
+            system_image=first.system_image,
             usd_per_hour=first.usd_per_hour,
             hbm_gib=facts.chips * slices * facts.chip.hbm_gib,
             peak_bf16_tflops=facts.chips * slices * facts.chip.tflops,

@@ -56,12 +56,14 @@ class Hardware(NamedTuple):
     chips: int  #: of all of them, as are the hosts
     hosts: int
     zone: str
-    runtime_version: str
+    system_image: str
 
 
 def hardware(job: Job) -> Hardware:
     shown = job.slice or (job.slices[-1] if job.slices else None)
-    facts = accelerators.find(shown.type if shown else job.spec.tpu.types[0])
+    facts = accelerators.find(
+        shown.type if shown else job.spec.tpu.types[0], shown.provider if shown else ""
+    )
     n = shown.tpu_slices if shown else job.tpu_slices
     return Hardware(
         facts,
@@ -69,7 +71,7 @@ def hardware(job: Job) -> Hardware:
         chips=facts.chips * n,
         hosts=facts.hosts * n if facts.known else job.hosts or facts.hosts * n,
         zone=shown.zone if shown else next(iter(job.spec.tpu.zones), ""),
-        runtime_version=shown.runtime_version if shown else facts.row.runtime_version,
+        system_image=shown.system_image if shown else facts.row.system_image,
     )
 
 
@@ -156,7 +158,7 @@ def job_view(
         ignored=_ignored_view(job.attempt, runtime.ignored),
         warnings=[*warnings.sentences(job.attempt.warnings)] if job.attempt else [],
         topology=shown.facts.topology,
-        runtime_version=shown.runtime_version,
+        system_image=shown.system_image,
         steps_per_s=rate,
         left_s=pace.seconds_left(has, rate),
         progress_at=_maybe(_progress_at(running, moved_at)) if running else None,

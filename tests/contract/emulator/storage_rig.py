@@ -13,7 +13,7 @@ import requests
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from tests.support.waiting import until
+from tests.support.waiting import LONG, until
 from tpujob.emulator.storage import StorageServer
 
 BUCKET = "test-bucket"
@@ -54,7 +54,7 @@ def ask(
     url: str, method: str, path: str, body: bytes | None = None, **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
     """One request with nothing between the test and the wire."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=LONG)
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, named)
@@ -68,7 +68,7 @@ def send_part(url: str, head: str, body: bytes, arrived: Callable[[], bool] = la
     """Send a request that says more than it holds, and cut the connection once that has arrived: the server asks the
     kernel whose the connection is, and one that is closed already is nobody's."""
     place = urlsplit(url)
-    with socket.create_connection((place.hostname, place.port), timeout=20) as wire:
+    with socket.create_connection((place.hostname, place.port), timeout=LONG) as wire:
         wire.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
         until(arrived, "what was sent before the cut arrives")
 

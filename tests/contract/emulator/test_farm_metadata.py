@@ -8,6 +8,7 @@ import urllib.request
 import pytest
 
 from tests.support.farm_rig import FarmProcess
+from tests.support.waiting import LONG
 
 V1 = "/computeMetadata/v1/"
 
@@ -25,7 +26,7 @@ class Vm:
         request = urllib.request.Request(f"http://{self.root}{path}")
         if flavor:
             request.add_header("Metadata-Flavor", flavor)
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=LONG) as answer:
             assert answer.headers["Metadata-Flavor"] == "Google"
             return answer.read().decode(), answer.headers.get("ETag", "")
 

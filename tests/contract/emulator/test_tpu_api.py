@@ -24,6 +24,7 @@ from tests.support.tpu_rig import (
     result,
     until,
 )
+from tests.support.waiting import LONG
 from tpujob.emulator import inject
 from tpujob.emulator.cloud.records import Latencies, id_of
 from tpujob.emulator.control import Control
@@ -50,12 +51,12 @@ def test_a_node_is_made_and_deleted(client: tpu_v2.TpuClient) -> None:
     operation = client.create_node(parent=PARENT, node=node("v4-32"), node_id="one")
     assert operation.metadata.verb == "create"
     assert operation.metadata.target == node_name("one")
-    made = operation.result(timeout=10)
+    made = operation.result(timeout=LONG)
     assert made.state is tpu_v2.Node.State.READY
     assert made.health is tpu_v2.Node.Health.HEALTHY
     assert len({e.ip_address for e in made.network_endpoints}) == 4, "v4-32 has four hosts"
     assert made.accelerator_config.topology == "2x2x4"
-    client.delete_node(name=node_name("one")).result(timeout=10)
+    client.delete_node(name=node_name("one")).result(timeout=LONG)
     assert node_state(client, "one") == ""
 
 

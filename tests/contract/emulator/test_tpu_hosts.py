@@ -8,6 +8,7 @@ from tests.contract.emulator.storage_rig import ask
 from tests.support.farm_rig import EmulatorProcess, FarmProcess
 from tests.support.records import a_slice
 from tests.support.tpu_rig import QUICK, Cloud, node_state, queued, until
+from tests.support.waiting import LONG
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.domain.observations import Present, SliceState
 from tpujob.emulator.driver import FarmClient
@@ -20,10 +21,10 @@ def test_a_new_emulator_takes_down_what_an_earlier_one_left(tmp_path: Path) -> N
     farm, first = FarmProcess(tmp_path), EmulatorProcess(tmp_path)
     first.client.do("settings", accept=0.01, create=0.05)
     slices = CloudTpuSlices("p", endpoint=first.ready["tpu"])
-    slices.create(SLICE, job_id="000001", public_key=farm.public_key, timeout=20)
+    slices.create(SLICE, job_id="000001", public_key=farm.public_key, timeout=LONG)
 
     def ready() -> Present | None:
-        seen = slices.look(SLICE, timeout=20)
+        seen = slices.look(SLICE, timeout=LONG)
         return seen if isinstance(seen, Present) and seen.state is SliceState.READY else None
 
     seen = until(ready, "READY")

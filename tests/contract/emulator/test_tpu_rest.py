@@ -24,6 +24,7 @@ from tests.support.tpu_rig import (
     result,
     until,
 )
+from tests.support.waiting import LONG
 from tpujob.emulator.fault_commands import perform
 from tpujob.emulator.tpu import rest
 from tpujob.emulator.tpu.server import services
@@ -53,7 +54,7 @@ def client(cloud: Cloud) -> Iterator[tpu_v2.TpuClient]:
 def ask(cloud: Cloud, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
     """Return status and answer of one request with nothing between the test and the wire."""
     text = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-    status, _, answer = http.ask(cloud.rest().url, method, path, headers, text, timeout=20)
+    status, _, answer = http.ask(cloud.rest().url, method, path, headers, text, timeout=LONG)
     return status, answer
 
 

@@ -10,6 +10,7 @@ from tests.contract.slices.tpu_slices import fail
 from tests.support import google_server as g
 from tests.support.google_server import WANTS, GoogleServer, changed
 from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node, queued, queued_state, until
+from tests.support.waiting import LONG
 from tpujob.adapters.cloud_tpu import count_usage
 from tpujob.adapters.google import quota
 from tpujob.adapters.google.quota import GoogleQuota, kind_of_metric
@@ -105,7 +106,7 @@ def test_a_list_without_an_end_is_an_error(google: GoogleServer, rest: GoogleRes
 
 
 def held(cloud: Cloud, *zones: str) -> QuotaUse:
-    return count_usage(PROJECT, zones, timeout=20, endpoint=cloud.tpu.address)
+    return count_usage(PROJECT, zones, timeout=LONG, endpoint=cloud.tpu.address)
 
 
 def test_chips_in_use_are_counted_once_whoever_made_them(cloud: Cloud) -> None:

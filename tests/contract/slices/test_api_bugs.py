@@ -6,6 +6,7 @@ import pytest
 
 from tests.contract.slices.tpu_slices import SLICE, ask, gone, look, wait_for
 from tests.support.tpu_rig import PROJECT, QUICK, ZONE, Cloud, queued_state, until
+from tests.support.waiting import LONG
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.domain.observations import Absent, Present, SliceState
 from tpujob.emulator import inject
@@ -30,14 +31,14 @@ def test_metadata_mark_a_slice_without_labels(cloud: Cloud, slices: CloudTpuSlic
     ask(slices)
     wait_for(slices, SliceState.READY)
     ask(slices)
-    (owned,) = slices.list_all([ZONE], timeout=10)
+    (owned,) = slices.list_all([ZONE], timeout=LONG)
     assert (owned.name, owned.job_id) == (SLICE.name, "000007")
     other = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, owner="other")
     assert look(other) == Absent()
     with pytest.raises(Refused, match="someone else uses the name"):
-        other.delete(SLICE, timeout=10)
+        other.delete(SLICE, timeout=LONG)
     other.close()
-    slices.delete(SLICE, timeout=10)
+    slices.delete(SLICE, timeout=LONG)
     gone(slices)
 
 
@@ -52,10 +53,10 @@ def test_a_suspending_slice_is_not_force_deleted(cloud: Cloud, slices: CloudTpuS
     seen = look(slices)
     assert isinstance(seen, Present)
     assert (seen.state, seen.suspending) == (SliceState.PREEMPTED, True)
-    (owned,) = slices.list_all([ZONE], timeout=10)
+    (owned,) = slices.list_all([ZONE], timeout=LONG)
     assert owned.suspending
     with pytest.raises(Transient, match="waiting until the cloud has suspended it"):
-        slices.delete(SLICE, timeout=10)
+        slices.delete(SLICE, timeout=LONG)
     assert queued_state(cloud.client(), SLICE.name) == "SUSPENDING", "nothing was sent"
-    slices.delete(SLICE, timeout=10, even_suspending=True)
+    slices.delete(SLICE, timeout=LONG, even_suspending=True)
     wait_for(slices, SliceState.DELETING)

@@ -10,6 +10,7 @@ from google.cloud import tpu_v2
 
 from tests.contract.slices.tpu_slices import KEY, SLICE, ask, fail, look, wait_for
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud, node_name, queued_name, until
+from tests.support.waiting import LONG
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
 from tpujob.adapters.cloud_tpu.request import queued_request
 from tpujob.domain.model import Cause
@@ -81,7 +82,7 @@ def test_programs_of_some_users_have_own_accounts(cloud: Cloud, user: str, accou
     options = replace(FULL, accounts={"ada@example.org": "ada@p.iam.gserviceaccount.com"})
     slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
     try:
-        slices.create(SLICE, job_id="000007", public_key=KEY, timeout=10, user=user)
+        slices.create(SLICE, job_id="000007", public_key=KEY, timeout=LONG, user=user)
         wait_for(slices, SliceState.READY)
     finally:
         slices.close()

@@ -65,7 +65,7 @@ def test_a_new_zone_and_type_need_no_release(rig: Rig) -> None:
     rig.cloud.do(inject.offer, "mars-north1-a", "v9x-16")
     assert rig.catalog.types("mars-north1-a") == {"v9x-16"}
     slices = CloudTpuSlices(PROJECT, endpoint=rig.cloud.tpu.address)
-    new = replace(SLICE, type="v9x-16", zone="mars-north1-a", runtime_version="v2-alpha-tpuv9x")
+    new = replace(SLICE, type="v9x-16", zone="mars-north1-a", system_image="v2-alpha-tpuv9x")
     ask(slices, new)
     seen = wait_for(slices, SliceState.READY, new)
     assert len(seen.endpoints) == 4

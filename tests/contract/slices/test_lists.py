@@ -8,6 +8,7 @@ import pytest
 
 from tests.contract.slices.tpu_slices import SLICE, ask, fail, gone, look, wait_for
 from tests.support.tpu_rig import PROJECT, QUICK, ZONE, Cloud, queued
+from tests.support.waiting import LONG
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, count_usage
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.observations import Absent, SliceState, Unknown
@@ -47,13 +48,13 @@ def two(counted: CloudTpuSlices, calls: Calls) -> CloudTpuSlices:
     """Slices in two zones; calls are counted from here on."""
     ask(counted)
     east = replace(SLICE, name="tj-000007-2", k=2, zone=EAST, type="v5p-8")
-    ask(counted, replace(east, runtime_version="v2-alpha-tpuv5"))
+    ask(counted, replace(east, system_image="v2-alpha-tpuv5"))
     calls.clear()
     return counted
 
 
 def names(slices: CloudTpuSlices, *zones: str) -> list[str]:
-    return [owned.name for owned in slices.list_all(zones or EVERYWHERE, timeout=10)]
+    return [owned.name for owned in slices.list_all(zones or EVERYWHERE, timeout=LONG)]
 
 
 def unreachable(cloud: Cloud, *, off: bool = False) -> None:
@@ -115,7 +116,7 @@ def test_what_is_held_is_counted_of_a_request_that_names_its_topology(cloud: Clo
     del spec["accelerator_type"]
     spec["accelerator_config"] = {"type_": "V4", "topology": "2x2x2"}
     cloud.client().create_queued_resource(request)
-    used = count_usage(PROJECT, [ZONE], timeout=10, endpoint=cloud.tpu.address)
+    used = count_usage(PROJECT, [ZONE], timeout=LONG, endpoint=cloud.tpu.address)
     assert [use.chips for use in used.held] == [8]
 
 
@@ -131,7 +132,7 @@ def test_a_lost_slice_takes_two_calls(cloud: Cloud, counted: CloudTpuSlices, cal
     calls.clear()
     look(counted)
     assert calls == {"get_queued_resource": 1}, "its node has nothing to add"
-    counted.delete(SLICE, timeout=10)
+    counted.delete(SLICE, timeout=LONG)
     assert calls == {"get_queued_resource": 2, "delete_queued_resource": 1}
     gone(counted)
 

@@ -10,6 +10,7 @@ from google.cloud import tpu_v2
 
 from tests.contract.slices.tpu_slices import SLICE, ask, fail, gone, look, wait_for
 from tests.support.tpu_rig import PARENT, ZONE, Cloud, node, node_name, until
+from tests.support.waiting import LONG
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.cloud_tpu.calls import refusal
 from tpujob.adapters.cloud_tpu.messages import queued_seen
@@ -82,10 +83,10 @@ def test_many_slices_are_created_and_deleted_as_one(cloud: Cloud, slices: CloudT
     ]
     assert [e.internal_ip for e in seen.endpoints] == listed, "the hosts of the first slice first"
     ask(slices, THREE)  # what is already there is adopted
-    slices.delete(THREE, timeout=10)
+    slices.delete(THREE, timeout=LONG)
     gone(slices, THREE)
     assert nodes(cloud) == []
-    slices.delete(THREE, timeout=10)  # absent is success
+    slices.delete(THREE, timeout=LONG)  # absent is success
 
 
 def test_one_preempted_slice_of_several_preempts_all(cloud: Cloud, slices: CloudTpuSlices) -> None:
@@ -98,7 +99,7 @@ def test_one_preempted_slice_of_several_preempts_all(cloud: Cloud, slices: Cloud
         seen.add(now.state)
     assert seen <= {SliceState.READY, SliceState.PREEMPTED}, "nothing else on the way"
     wait_for(slices, SliceState.PREEMPTED, THREE)
-    slices.delete(THREE, timeout=10)
+    slices.delete(THREE, timeout=LONG)
     gone(slices, THREE)
     assert nodes(cloud) == []
 
@@ -124,7 +125,7 @@ def test_one_of_several_slices_is_no_answer_for_all(cloud: Cloud, slices: CloudT
         SliceState.PREEMPTED,
         "node 1 of 3 does not exist any more",
     )
-    slices.delete(THREE, timeout=10)
+    slices.delete(THREE, timeout=LONG)
     gone(slices, THREE)
     assert nodes(cloud) == []
 
@@ -139,7 +140,7 @@ def test_a_list_without_a_node_does_not_make_it_gone(cloud: Cloud, slices: Cloud
             record.created_at -= 3600
         cloud.world.get_node(node_name(node_ids(THREE)[1])).created_at += 3600
     assert len(list(cloud.client().list_nodes(parent=PARENT))) == 2, "the list lacks one"
-    listed = slices.survey([ZONE], timeout=10).seen[THREE.name]
+    listed = slices.survey([ZONE], timeout=LONG).seen[THREE.name]
     assert isinstance(listed, Present)
     assert listed.state is SliceState.PREEMPTED, "see also test_slice_cache.py"
     seen = look(slices, THREE)
@@ -158,20 +159,22 @@ def test_unreadable_slices_are_unknown(cloud: Cloud, slices: CloudTpuSlices, met
 def test_many_slices_are_listed_as_one_even_in_part(cloud: Cloud, slices: CloudTpuSlices) -> None:
     """So that it is claimed by its job, and deleted as a whole where no job claims it."""
     ask(slices, THREE)
-    (requested,) = slices.list_all([ZONE], timeout=10)
+    (requested,) = slices.list_all([ZONE], timeout=LONG)
     wait_for(slices, SliceState.READY, THREE)
-    (ready,) = slices.list_all([ZONE], timeout=10)
+    (ready,) = slices.list_all([ZONE], timeout=LONG)
     assert [(o.name, o.tpu_slices, o.type) for o in (requested, ready)] == [
         (THREE.name, 3, "v4-16")
     ] * 2
     assert ready.detail == "queued resource ACTIVE, node READY"
-    slices.delete(THREE, timeout=10)
+    slices.delete(THREE, timeout=LONG)
     gone(slices, THREE)
     left_over(cloud, slices, 0, 2)
-    (remaining,) = slices.list_all([ZONE], timeout=10)
+    (remaining,) = slices.list_all([ZONE], timeout=LONG)
     assert (remaining.name, remaining.tpu_slices) == (THREE.name, 3)
     # As the sweep deletes it: all that it knows is what was listed.
-    slices.delete(replace(SLICE, name=remaining.name, tpu_slices=remaining.tpu_slices), timeout=10)
+    slices.delete(
+        replace(SLICE, name=remaining.name, tpu_slices=remaining.tpu_slices), timeout=LONG
+    )
     until(lambda: nodes(cloud) == [], "all that was left is deleted")
 
 

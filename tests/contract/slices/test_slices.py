@@ -20,6 +20,7 @@ from tests.support.tpu_rig import (
     result,
     until,
 )
+from tests.support.waiting import LONG
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.cloud_tpu.errors import CALL_CODES
 from tpujob.domain.model import Cause
@@ -44,9 +45,9 @@ def test_a_slice_is_created_and_deleted(cloud: Cloud, slices: CloudTpuSlices, pr
     assert made.metadata["ssh-keys"] == f"tpujob:{KEY}"
     assert made.scheduling_config.spot is (pricing == "spot")
     assert made.scheduling_config.reserved is (pricing == "reserved")
-    slices.delete(slice, timeout=10)
+    slices.delete(slice, timeout=LONG)
     gone(slices, slice)
-    slices.delete(slice, timeout=10)  # absent is success
+    slices.delete(slice, timeout=LONG)  # absent is success
 
 
 def test_a_request_in_the_queue_is_waiting(cloud: Cloud, slices: CloudTpuSlices) -> None:
@@ -61,9 +62,9 @@ def test_a_stockout_is_recognised(cloud: Cloud, slices: CloudTpuSlices) -> None:
     ask(slices)
     seen = wait_for(slices, SliceState.FAILED)
     assert seen.cause is Cause.STOCKOUT
-    (owned,) = slices.list_all([ZONE], timeout=10)
+    (owned,) = slices.list_all([ZONE], timeout=LONG)
     assert "queued resource FAILED" in owned.detail, "it counts against quota until it is deleted"
-    slices.delete(SLICE, timeout=10)
+    slices.delete(SLICE, timeout=LONG)
     gone(slices)
 
 
@@ -79,7 +80,7 @@ def test_an_exhausted_quota_is_recognised(cloud: Cloud, slices: CloudTpuSlices) 
     [
         ({"type": "v5p-8"}, Cause.BAD_SPEC, "this zone does not offer that type"),
         ({"zone": "mars-1-a"}, Cause.PERMISSION, "name others in tpu.zones"),
-        ({"runtime_version": "v0"}, Cause.BAD_SPEC, ""),
+        ({"system_image": "v0"}, Cause.BAD_SPEC, ""),
     ],
 )
 def test_an_impossible_slice_is_refused_in_one_line_and_leaves_nothing(
@@ -108,9 +109,9 @@ def test_a_preempted_slice_is_shown_until_deleted(cloud: Cloud, slices: CloudTpu
         seen.add(now.state)
     wait_for(slices, SliceState.PREEMPTED)
     assert seen <= {SliceState.READY, SliceState.PREEMPTED}, "nothing else on the way"
-    (owned,) = slices.list_all([ZONE], timeout=10)
+    (owned,) = slices.list_all([ZONE], timeout=LONG)
     assert "queued resource SUSPENDED" in owned.detail
-    slices.delete(SLICE, timeout=10)
+    slices.delete(SLICE, timeout=LONG)
     gone(slices)
 
 
@@ -121,7 +122,7 @@ def test_a_node_without_a_request_is_seen_and_deleted(cloud: Cloud, slices: Clou
     wait_for(slices, SliceState.READY)
     cloud.do(inject.preempt, SLICE.name, notice_s=0)
     wait_for(slices, SliceState.PREEMPTED)
-    slices.delete(SLICE, timeout=10)
+    slices.delete(SLICE, timeout=LONG)
     gone(slices)
 
 
@@ -139,7 +140,7 @@ def test_a_slice_that_is_gone_can_be_requested_again(cloud: Cloud, slices: Cloud
     """The cloud knows the id of the request by then, and would answer with what became of the first."""
     ask(slices)
     wait_for(slices, SliceState.READY)
-    slices.delete(SLICE, timeout=10)
+    slices.delete(SLICE, timeout=LONG)
     gone(slices)
     ask(slices)
     wait_for(slices, SliceState.READY)
@@ -162,8 +163,8 @@ def test_slices_of_others_are_neither_used_nor_deleted(
     assert refused.value.cause == Cause.BAD_SPEC
     assert look(slices) == Absent(), "ours is not there"
     with pytest.raises(Refused, match="someone else uses the name"):
-        slices.delete(SLICE, timeout=10)
-    assert slices.list_all([ZONE], timeout=10) == []
+        slices.delete(SLICE, timeout=LONG)
+    assert slices.list_all([ZONE], timeout=LONG) == []
     assert queued_state(client, SLICE.name) == "ACTIVE"
 
 
@@ -180,11 +181,11 @@ def test_all_our_slices_are_listed_also_in_short_pages() -> None:
         ask(slices, replace(SLICE, name=f"tj-000007-{k}", k=k, type="v4-8"))
     paged.client().create_node(parent=PARENT, node=node(), node_id="theirs")
     until(lambda: len(paged.world.nodes) == 6, "all nodes")
-    listed = slices.list_all([ZONE, "us-east5-a", "mars-1-a"], timeout=10)
+    listed = slices.list_all([ZONE, "us-east5-a", "mars-1-a"], timeout=LONG)
     assert [o.name for o in listed] == [f"tj-000007-{k}" for k in range(1, 6)]
     assert {(o.zone, o.job_id) for o in listed} == {(ZONE, "000007")}
     assert all(time.time() - 60 < o.created_at < time.time() + 60 for o in listed)
-    result = slices.survey([ZONE, "us-east5-a"], timeout=10)
+    result = slices.survey([ZONE, "us-east5-a"], timeout=LONG)
     assert ({*result.seen}, result.calls) == ({o.name for o in listed}, 6)
     slices.close()
     paged.stop()
@@ -196,7 +197,7 @@ def test_lists_have_type_and_pricing(cloud: Cloud, slices: CloudTpuSlices, prici
     slice = replace(SLICE, pricing=pricing)
 
     def listed() -> tuple[str, str]:
-        (owned,) = slices.list_all([ZONE], timeout=10)
+        (owned,) = slices.list_all([ZONE], timeout=LONG)
         return owned.type, owned.pricing
 
     ask(slices, slice)
@@ -230,7 +231,7 @@ def test_a_slice_is_absent_only_when_both_lists_agree(cloud: Cloud, slices: Clou
         for record in (*cloud.world.nodes.values(), *cloud.world.queued.values()):
             record.created_at -= 3600
         cloud.world.latencies = replace(QUICK, list_lag=600)
-    slices.delete(SLICE, timeout=10)
+    slices.delete(SLICE, timeout=LONG)
     until(lambda: not cloud.world.nodes and not cloud.world.queued, "really gone")
     assert look(slices) == Unknown(f"{SLICE.name} is not found, but is still listed")
     with cloud.world.lock:
@@ -280,7 +281,7 @@ def test_a_look_says_when_the_cloud_created_the_slice(cloud: Cloud, slices: Clou
     present = look(slices)
     assert isinstance(present, Present)
     assert present.created_at == pytest.approx(created, abs=1e-3)
-    listed = slices.survey([SLICE.zone], timeout=10).seen[SLICE.name]
+    listed = slices.survey([SLICE.zone], timeout=LONG).seen[SLICE.name]
     assert listed == present
     cloud.do(inject.preempt, SLICE.name, notice_s=0)
     until(lambda: not cloud.world.nodes, "suspended")

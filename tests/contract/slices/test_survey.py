@@ -8,6 +8,7 @@ import pytest
 
 from tests.contract.slices.tpu_slices import KEY, SLICE, ask, fail, look, wait_for
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud, node_name, result
+from tests.support.waiting import LONG
 from tests.support.world import Clock, Faults
 from tests.support.world import Cloud as InMemory
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
@@ -17,9 +18,7 @@ from tpujob.emulator import inject
 from tpujob.ports import Slices, SliceSurvey
 
 EAST = "us-east5-a"
-THERE = replace(
-    SLICE, name="tj-000008-1", zone=EAST, type="v5p-8", runtime_version="v2-alpha-tpuv5"
-)
+THERE = replace(SLICE, name="tj-000008-1", zone=EAST, type="v5p-8", system_image="v2-alpha-tpuv5")
 
 
 @dataclass
@@ -33,13 +32,15 @@ class Drill:
 
     def asked(self, *slices: Slice) -> None:
         for slice_ in slices:
-            self.slices.create(slice_, job_id=slice_.name.split("-")[1], public_key=KEY, timeout=10)
+            self.slices.create(
+                slice_, job_id=slice_.name.split("-")[1], public_key=KEY, timeout=LONG
+            )
         for slice_ in slices:
             self.pass_by()
             wait_for(self.slices, SliceState.READY, slice_)
 
     def survey(self, *zones: str) -> SliceSurvey:
-        return self.slices.survey(zones or (ZONE, EAST), timeout=10)
+        return self.slices.survey(zones or (ZONE, EAST), timeout=LONG)
 
 
 @pytest.fixture(params=["emulated", "in memory"])
@@ -95,10 +96,10 @@ def test_several_nodes_are_lost_with_one_of_them(cloud: Cloud, slices: CloudTpuS
     wide = replace(SLICE, type="v4-8", tpu_slices=2)
     ask(slices, wide)
     wait_for(slices, SliceState.READY, wide)
-    shown = slices.survey([ZONE], timeout=10).seen[wide.name]
+    shown = slices.survey([ZONE], timeout=LONG).seen[wide.name]
     assert shown == look(slices, wide)
     result(cloud.client().delete_node(name=node_name(f"{wide.name}-1")))
-    lost = slices.survey([ZONE], timeout=10).seen[wide.name]
+    lost = slices.survey([ZONE], timeout=LONG).seen[wide.name]
     assert isinstance(lost, Present)
     assert lost.state.lost, "for who shows it: an end is decided on a look by name"
 
@@ -109,8 +110,8 @@ def test_slices_of_others_are_left_to_looks(cloud: Cloud, slices: CloudTpuSlices
     ask(slices, replace(SLICE, name="tj-000007-2"))
     wait_for(theirs, SliceState.READY)
     wait_for(slices, SliceState.READY, replace(SLICE, name="tj-000007-2"))
-    assert [*slices.survey([ZONE], timeout=10).seen] == ["tj-000007-2"]
+    assert [*slices.survey([ZONE], timeout=LONG).seen] == ["tj-000007-2"]
     with cloud.world.lock:
         cloud.world.queued.clear()
-    assert slices.survey([ZONE], timeout=10).seen == {}
+    assert slices.survey([ZONE], timeout=LONG).seen == {}
     theirs.close()

@@ -2,6 +2,7 @@
 
 from tests.support.records import a_slice
 from tests.support.tpu_rig import Cloud, until
+from tests.support.waiting import LONG
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState
 from tpujob.emulator import inject
@@ -11,12 +12,14 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIexample tpujob"
 SLICE = a_slice(name="tj-000007-1")
 
 
-def ask(slices: Slices, slice: Slice = SLICE, job_id: str = "000007", timeout: float = 10) -> None:
+def ask(
+    slices: Slices, slice: Slice = SLICE, job_id: str = "000007", timeout: float = LONG
+) -> None:
     slices.create(slice, job_id=job_id, public_key=KEY, timeout=timeout)
 
 
 def look(slices: Slices, slice: Slice = SLICE) -> SliceSeen:
-    return slices.look(slice, timeout=10)
+    return slices.look(slice, timeout=LONG)
 
 
 def wait_for(slices: Slices, state: SliceState, slice: Slice = SLICE) -> Present:

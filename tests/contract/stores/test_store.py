@@ -12,6 +12,7 @@ import pytest
 from tests.contract.stores.place import Place, go
 from tests.support.records import a_slice
 from tests.support.stores import a_job, an_event, count_up
+from tests.support.waiting import LONG
 from tpujob.domain.model import DesiredState, Job, State
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
 from tpujob.ports import EventKey, Lease, Store, Write
@@ -462,7 +463,7 @@ def test_threads_and_processes_lose_no_update(place: Place, store: Store, job: J
     for thread in threads:
         thread.join()
     for process in processes:
-        process.communicate(timeout=60)
+        process.communicate(timeout=LONG)
         assert process.returncode == 0
     final = store.get(job.id)
     assert final.retries_used == {"count": 6 * times}

@@ -34,7 +34,7 @@ def backend(all: Connections) -> Iterator[tuple[str, Callable[[bytes], socket.so
         where = urlsplit(url)
 
         def connect(data: bytes) -> socket.socket:
-            made = socket.create_connection((where.hostname, where.port), timeout=10)
+            made = socket.create_connection((where.hostname, where.port), timeout=LONG)
             made.sendall(data)
             return stack.enter_context(made)
 

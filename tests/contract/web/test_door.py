@@ -15,6 +15,7 @@ from starlette.types import Message
 from tests.support.callers import ADA, TokenDoor
 from tests.support.http import ask
 from tests.support.scripted import TOKEN, Front, ScriptedJobs, listening, scripted_app
+from tests.support.waiting import LONG
 from tpujob.web.security import limits
 from tpujob.web.security.middleware import OPEN_PATHS, SecurityMiddleware
 
@@ -43,7 +44,7 @@ def send(
     body: bytes | Iterable[bytes] = b"",
 ) -> tuple[int, bytes, Mapping[str, str]]:
     """Status, body and headers; those of the request are sent as they are, with none beside them."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=LONG)
     try:
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         for name, value in headers:

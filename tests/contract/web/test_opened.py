@@ -24,6 +24,7 @@ from tests.support.http import ask
 from tests.support.ports import reserved
 from tests.support.scripted import TOKEN, ScriptedJobs, job_view, listening, scripted_app
 from tests.support.tls import https
+from tests.support.waiting import LONG
 from tpujob.adapters.http.transport import BackendAddress, ProxyClient
 from tpujob.errors import Unauthorized
 from tpujob.web.proxy import opened
@@ -72,7 +73,7 @@ class Opened:
     def __init__(self, elsewhere: Elsewhere, url: str, *, kernel_says: bool = True) -> None:
         self.elsewhere, self.token, self.renewed = elsewhere, TOKEN, 0
         self.signed_out = False
-        self.relay = ProxyClient(BackendAddress(url, sign=self._sign), timeout=20)
+        self.relay = ProxyClient(BackendAddress(url, sign=self._sign), timeout=LONG)
         self.sessions, self.kernel_says = Sessions(), kernel_says
 
     def _sign(self, renew: bool) -> dict[str, str]:
@@ -95,7 +96,7 @@ class Opened:
     def ask(
         self, path: str, headers: Mapping[str, str] = HTML, method: str = "GET", body: bytes = b""
     ) -> tuple[int, dict[str, str], Any]:
-        return ask(self.url, method, path, {"Cookie": COOKIE, **headers}, body, timeout=30)
+        return ask(self.url, method, path, {"Cookie": COOKIE, **headers}, body, timeout=LONG)
 
     def post(self, path: str, body: bytes = b"a=1") -> tuple[int, dict[str, str], Any]:
         own = {"Origin": self.url, "Content-Type": "application/x-www-form-urlencoded"}
@@ -207,7 +208,7 @@ def test_no_redirect_leaves_the_page_or_is_followed(page: Opened, to: str, leads
 
 
 def test_a_stream_comes_through_as_it_comes_and_ends_with_its_tab(page: Opened) -> None:
-    connection = http.client.HTTPConnection(urlsplit(page.url).netloc, timeout=30)
+    connection = http.client.HTTPConnection(urlsplit(page.url).netloc, timeout=LONG)
     connection.request("GET", "/stream", headers={"Accept": "text/event-stream"})
     page.elsewhere.left.clear()
     page.elsewhere.more.put(b"data: one\n\n")
@@ -217,7 +218,7 @@ def test_a_stream_comes_through_as_it_comes_and_ends_with_its_tab(page: Opened) 
     assert response.read1() == b"data: two\n\n"
     response.close()
     connection.close()
-    assert page.elsewhere.left.wait(30), "the backend goes on with a stream without a reader"
+    assert page.elsewhere.left.wait(LONG), "the backend goes on with a stream without a reader"
 
 
 def test_a_long_answer_comes_through_whole_also_packed(page: Opened) -> None:

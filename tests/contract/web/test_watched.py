@@ -12,6 +12,7 @@ from tests.support.callers import ADA, TokenDoor
 from tests.support.http import ask
 from tests.support.scripted import LIMITLESS, listening
 from tests.support.stage import Stage
+from tests.support.waiting import LONG
 from tests.unit.service.test_backend_status import scraped, value
 from tpujob.engine import Pulse
 from tpujob.engine.loop import Loop
@@ -63,8 +64,8 @@ def test_a_probe_is_answered_while_every_thread_waits_and_however_often_it_asks(
     all_wait, go_on = threading.Barrier(THREADS + 1), threading.Event()
 
     def wait() -> str:
-        all_wait.wait(30)
-        go_on.wait(30)
+        all_wait.wait(LONG)
+        go_on.wait(LONG)
         return ""
 
     jobs.backend_metrics = wait
@@ -72,7 +73,7 @@ def test_a_probe_is_answered_while_every_thread_waits_and_however_often_it_asks(
     app = create_app(lambda _: jobs, TokenDoor("t", ADA), status=jobs.parts.status, limits=limits)
     with listening(app) as url, ThreadPoolExecutor(THREADS) as pool:
         busy = [pool.submit(ask, url, "GET", "/metrics", TOKEN, None, 30) for _ in range(THREADS)]
-        all_wait.wait(30)
+        all_wait.wait(LONG)
         assert [ask(url, "GET", "/health")[0] for _ in range(3 * THREADS)] == [200] * 3 * THREADS
         go_on.set()
         assert {call.result()[0] for call in busy} == {200}

@@ -24,7 +24,7 @@ def test_a_start_is_answered_at_once_and_outlives_its_session(host: Host) -> Non
 def test_many_starts_at_once_start_one_program(host: Host) -> None:
     plan = host.plan(["python3", "-c", PATIENT])
     calls = [host.call("start", plan) for _ in range(6)]
-    answers = [json.loads(call.communicate(timeout=60)[0]) for call in calls]
+    answers = [json.loads(call.communicate(timeout=LONG)[0]) for call in calls]
     assert sorted(a["state"] for a in answers) == ["already"] * 5 + ["started"]
     assert len({a["pid"] for a in answers}) == 1
     until(lambda: starts(host), "the start of the program")

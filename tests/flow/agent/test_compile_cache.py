@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.agent_host import NO_LIBTPU, Host, until
 from tests.support.paths import ROOT
+from tests.support.waiting import LONG
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.storage import Storage
 from tpujob.agent.upload import SealedFiles
@@ -54,7 +55,7 @@ def names(host: Host) -> list[str]:
 def end(compiled: CompileCache, *, whole: bool) -> None:
     thread = compiled.finish(whole)
     if thread is not None:
-        thread.join(20)
+        thread.join(LONG)
 
 
 def test_whole_entries_come_and_go_once(host: Host, storage: Storage, tmp_path: Path) -> None:

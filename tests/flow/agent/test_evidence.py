@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.agent_host import PATIENT, Host, patient, until
 from tests.support.local_server import LocalServer
+from tests.support.waiting import LONG
 from tpujob.agent import daemon
 from tpujob.agent.upload.evidence import (
     MAX_EVIDENCE,
@@ -81,7 +82,7 @@ def order(host: Host) -> Iterator[list[bool]]:
                 order.append(reported.wait(daemon.FLUSH_AFTER_NOTICE - 1))
             kind = {"Content-Type": self.headers["Content-Type"]}
             request = urllib.request.Request(storage + self.path, body, kind)
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=LONG) as response:
                 answer = response.read()
             if b"exited" in body and b"log-" not in body:
                 reported.set()

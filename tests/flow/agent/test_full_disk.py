@@ -6,6 +6,7 @@ import subprocess
 
 from tests.flow.agent.gate import open_gate, start_at_gate
 from tests.support.agent_host import AGENT, Host, agent_as_files, patient
+from tests.support.waiting import LONG
 
 
 def fill(pid: int) -> None:
@@ -17,7 +18,7 @@ def stop(host: Host) -> dict[str, object]:
     """Call `stop`, which can write to no file either."""
     argv = [*AGENT, str(agent_as_files()), "stop", "--grace", "5"]
     full = ["bash", "-c", 'ulimit -f 0 && exec "$@"', "bash", *argv]
-    result = subprocess.run(full, env=host.env, stdout=subprocess.PIPE, timeout=90, check=False)
+    result = subprocess.run(full, env=host.env, stdout=subprocess.PIPE, timeout=LONG, check=False)
     return json.loads(result.stdout)
 
 

@@ -48,7 +48,10 @@ class Rig:
         return self.host.start(["python3", "-c", PROGRAM], attempt=attempt, **self.changes)
 
     def kill(self, agent: int) -> None:
+        """Kill the agent with all of its threads: one that is in a read of the output takes what comes while it dies,
+        after the main thread has no environment any more."""
         os.kill(agent, signal.SIGKILL)
+        until(lambda: _threads(agent) <= {str(agent)}, "the end of the agent's threads")
         until(lambda: agent not in self.host.processes(), "the end of the agent")
 
     def step(self, step: int, end: str = "") -> None:
@@ -62,6 +65,13 @@ class Rig:
         self.step(2)
         self.step(3, end)
         until(lambda: not self.host.processes(), "the end of the program and its launcher")
+
+
+def _threads(pid: int) -> set[str]:
+    try:
+        return {*os.listdir(f"/proc/{pid}/task")}
+    except FileNotFoundError:
+        return set()
 
 
 @pytest.mark.parametrize("code", ["0", "3", "75", "-9", "-6"])

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.addresses import free_addresses
 from tests.support.agent_host import until
+from tests.support.waiting import LONG
 from tpujob.agent.base import Failure
 from tpujob.agent.setup import meeting
 from tpujob.agent.setup.meeting import KIND, Meetings
@@ -93,7 +94,7 @@ def test_a_question_of_a_stranger_or_of_another_connection_is_not_believed(pair:
 
 def connected(address: tuple[str, int]) -> socket.socket | None:
     with contextlib.suppress(OSError):
-        return socket.create_connection(address, timeout=20)
+        return socket.create_connection(address, timeout=LONG)
     return None
 
 

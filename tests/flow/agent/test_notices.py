@@ -7,7 +7,7 @@ import pytest
 
 from tests.flow.agent.gate import open_gate, start_at_gate
 from tests.support.agent_host import Host, MetadataServer, until
-from tpujob.agent.metadata import MetadataClient
+from tpujob.agent.metadata import MAX_VALUE, MetadataClient
 
 UPCOMING = "upcoming-maintenance?alt=json"
 #: as Google documents it
@@ -53,6 +53,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetadataServer]:
         ('{"error": "no notifications have been received yet, try again later"}', None),
         ('["window_start_time"]', None),
         ('{"window_start_time": 7}', None),
+        (json.dumps(ANNOUNCED) + " " * MAX_VALUE, None),
     ],
 )
 def test_maintenance_has_two_spellings(server: MetadataServer, text: str, read: object) -> None:

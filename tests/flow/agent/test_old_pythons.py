@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import LONG
 from tpujob.adapters.ssh import agent_calls
 from tpujob.adapters.ssh.agent_calls import build_archive
 from tpujob.adapters.ssh.connection import Output
@@ -35,7 +36,7 @@ def python(version: str) -> str:
 
 def test_the_python_of_a_program_may_be_older_than_that_of_the_agent(tmp_path: Path) -> None:
     words = [python("3.7"), devices.__file__, "facts", str(tmp_path / "facts")]
-    subprocess.run(words, check=True, timeout=60)
+    subprocess.run(words, check=True, timeout=LONG)
     assert json.loads((tmp_path / "facts").read_text())["versions"]["python"].startswith("3.7.")
 
 
@@ -44,7 +45,7 @@ def test_a_python_that_is_too_old_is_named(tmp_path: Path, version: str) -> None
     path = python(version)
     agent = tmp_path / "agent"
     agent.write_bytes(build_archive())
-    result = subprocess.run([path, agent, "status"], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([path, agent, "status"], capture_output=True, text=True, timeout=LONG)
     answer = json.loads(result.stdout)
     assert (answer["ok"], answer["cause"]) == (False, "SETUP")
     assert answer["error"].startswith(f"the host has Python {version}, and the agent needs 3.8; ")
@@ -62,4 +63,4 @@ def test_every_module_of_the_agent_can_be_imported_with_its_oldest_python(tmp_pa
     ]
     paths = f"sys.path[:0] = [{str(agent)!r}, {f'{agent}/{importable}'!r}]"
     script = f"import sys; {paths}; import tpujob_events, tpujob_events.orbax, {', '.join(modules)}"
-    subprocess.run([python("3.8"), "-c", script], check=True, timeout=60)
+    subprocess.run([python("3.8"), "-c", script], check=True, timeout=LONG)

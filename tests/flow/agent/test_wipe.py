@@ -15,6 +15,7 @@ import pytest
 
 from tests.flow.agent.gate import open_gate, start_at_gate
 from tests.support.agent_host import Host, patient, told_json, until
+from tests.support.waiting import LONG
 from tpujob.agent.base import Failure
 from tpujob.agent.processes import process_table
 from tpujob.agent.setup import wipe
@@ -84,7 +85,7 @@ def test_a_program_that_does_not_end_at_once_cannot_let_its_owner_in_again(emula
     )
     try:
         assert wiped(emulated, "--key", KEY)["ok"]
-        assert own.wait(30) != 0
+        assert own.wait(LONG) != 0
     finally:
         own.kill()
         own.wait()
@@ -146,7 +147,7 @@ def test_nothing_outside_of_an_emulated_host_is_touched(emulated: Host, tmp_path
             assert wiped(emulated, *words)["ok"]
             assert all(path.exists() for path in (*outside, tmp_path / "laptop/deep/thesis"))
         assert other.poll() is None
-        assert own.wait(30) != 0, "a process of the host"
+        assert own.wait(LONG) != 0, "a process of the host"
         assert "link" not in files(emulated.home)
     finally:
         for process in (own, other):

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from tests.support.commands import Tpujob, stand_in
 from tests.support.scripted import ScriptedJobs, attempt_view, event_view, job_view
+from tests.support.waiting import LONG
 from tpujob.cli.commands.demo import time_to_preempt
 from tpujob.emulator.http_server import HttpThread, Request, json_response
 
@@ -119,7 +120,7 @@ def test_without_an_extra_a_command_says_what_to_install_and_starts_nothing(
     )
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "TPUJOB_STATE": str(tmp_path / "new")}
     words = [sys.executable, "-m", "tpujob", command]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=LONG)
     assert done.returncode == 2
     assert f"{purpose}, and this Python has no jaxx\n" in done.stderr
     assert "python3 -m pip install 'jaxx[a]>=0.10'\n" in done.stderr

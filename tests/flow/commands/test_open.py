@@ -14,7 +14,7 @@ from tests.support.commands import Tpujob, stand_in, withdraw
 from tests.support.http import ask
 from tests.support.scripted import ScriptedJobs, job_view, on_socket, scripted_app
 from tests.support.signed_in import signed_in
-from tests.support.waiting import until
+from tests.support.waiting import LONG, until
 from tpujob.web.security.browser import Sessions
 
 PAGE = "http://127.0.0.1:23456"
@@ -63,7 +63,7 @@ def test_a_browser_is_opened_where_there_is_one(
     (tmp_path / "browser.py").write_text(KEEP)
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setenv("BROWSER", f"{sys.executable} {tmp_path}/browser.py {opened} %s")
-    out, err = tpujob.popen("open", "42").communicate(timeout=60)
+    out, err = tpujob.popen("open", "42").communicate(timeout=LONG)
     assert out == f"Opened in the browser: {PAGE}/jobs/000042\n", err
     assert opened.read_text() == f"{PAGE}/jobs/000042"
     opened.unlink()
@@ -136,7 +136,7 @@ def test_the_page_of_a_login_node_is_there_until_ctrl_c(tpujob: Tpujob, node: Sc
     status, _, body = ask(match[1], "GET", "/jobs.json")
     assert (status, [row["id"] for row in body["rows"]]) == (200, ["000042"])
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=LONG)
     assert (process.returncode, "Traceback" in err) == (0, False), err
     assert "until Ctrl-C" in err
     assert not answers(match[1])
@@ -154,7 +154,7 @@ def test_the_user_of_a_login_node_sees_its_page(tpujob: Tpujob, record: dict[str
     process = tpujob.popen("open", "--print")
     assert ask(line_of(process).rstrip("/"), "GET", "/jobs.json")[0] == 200
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 0
+    assert process.wait(LONG) == 0
 
 
 def test_only_behind_iap_the_browser_signs_in(tpujob: Tpujob, edge: str) -> None:

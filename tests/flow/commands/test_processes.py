@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.commands import Tpujob
 from tests.support.scripted import ScriptedJobs, action, job_view, log_line
-from tests.support.waiting import until
+from tests.support.waiting import LONG, until
 from tpujob.api import LogPage
 
 
@@ -66,9 +66,9 @@ def test_ctrl_c_says_that_the_job_goes_on(
     if command == "logs":
         until(lambda: api.named("log_block"), "the log is read")
     else:
-        assert api.polling.acquire(timeout=30)
+        assert api.polling.acquire(timeout=LONG)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=LONG)
     job = "000002" if command == "create" else "000042"
     again = {"wait": f"wait {job}", "events": f"events {job} -f"}.get(command, f"logs {job} -f")
     assert process.returncode == 130
@@ -92,7 +92,7 @@ def test_ctrl_c_while_a_job_is_submitted_tells_how_to_repeat_safely(
     process = tpujob.popen("create", str(job_file))
     until(lambda: api.named("create"), "the job is submitted")
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=LONG)
     api.changed.set()
     assert process.returncode == 130
     assert re.search(r"\n  tpujob create .* --key \w+\n", err), err
@@ -103,7 +103,7 @@ def test_a_full_disk_is_reported(tpujob: Tpujob, api: ScriptedJobs, words: str) 
     api.pages = [LogPage(lines=[log_line(0, "x" * 500)] * 100, cursor="", done=True)]
     with open("/dev/full", "w") as full:
         process = tpujob.popen(*words.split(), stdout=full)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=LONG)
     message = "the output cannot be written: No space left on device"
     reported = json.loads(err)["error"]["message"] if "--json" in words else err
     assert reported == (message if "--json" in words else f"tpujob: {message}\n")
@@ -117,7 +117,7 @@ def test_a_closed_pipe_is_quiet(tpujob: Tpujob, api: ScriptedJobs) -> None:
     os.close(writer)
     assert os.read(reader, 10).startswith(b"0| xxx")
     os.close(reader)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=LONG)
     assert (process.returncode, err) == (141, "")
 
 
@@ -163,7 +163,7 @@ def test_list_watch_in_a_pipe_prints_at_each_change(tpujob: Tpujob, api: Scripte
     api.change(job_view(step=599))
     assert json.loads(process.stdout.readline())[0]["step"] == 599
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    assert process.wait(LONG) == 130
 
 
 def test_create_follow_has_a_live_panel(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
@@ -178,18 +178,18 @@ def test_create_follow_has_a_live_panel(tpujob: Tpujob, api: ScriptedJobs, job_f
 
 def test_completion_in_a_shell(tpujob: Tpujob, tmp_path: Path) -> None:
     named = os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    script = tpujob.popen("--show-completion", "bash", env=named).communicate(timeout=30)[0]
+    script = tpujob.popen("--show-completion", "bash", env=named).communicate(timeout=LONG)[0]
     assert "_TPUJOB_COMPLETE" in script
     env = os.environ | {
         "_TPUJOB_COMPLETE": "complete_bash",
         "COMP_WORDS": "tpujob show 0",
         "COMP_CWORD": "2",
     }
-    out = tpujob.popen(env=env).communicate(timeout=30)[0]
+    out = tpujob.popen(env=env).communicate(timeout=LONG)[0]
     assert out.split() == ["000042"]
     home = named | {"HOME": str(tmp_path)}
     installed = tpujob.popen("--install-completion", "bash", env=home)
-    assert "installed" in installed.communicate(timeout=30)[0]
+    assert "installed" in installed.communicate(timeout=LONG)[0]
     assert any("tpujob" in p.name for p in (tmp_path / ".bash_completions").iterdir())
 
 

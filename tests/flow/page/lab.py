@@ -124,7 +124,7 @@ def _slice(k: int, last: int, state: State, kind: str, zone: str, now: float, ag
         zone=zone,
         pricing="spot",
         provider="cloud-tpu",
-        runtime_version="tpu-ubuntu2204-base",
+        system_image="tpu-ubuntu2204-base",
         usd_per_hour=12.88,
         requested_at=requested,
         ready_at=requested + 90,

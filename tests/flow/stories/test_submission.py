@@ -30,7 +30,7 @@ def test_a_plan_has_the_figures_of_all_its_slices(stage: Stage) -> None:
         "zone": "us-central2-b",
         "zones": ["us-central2-b"],
         "pricing": "spot",
-        "runtime_version": "tpu-ubuntu2204-base",
+        "system_image": "tpu-ubuntu2204-base",
         "usd_per_hour": 7.372,
         "hbm_gib": 256,
         "peak_bf16_tflops": 2200,

@@ -354,7 +354,7 @@ class QueueChecks:
     def handed_on(self, giver: Job, heir: Job) -> None:
         """Q6: a slice is handed to a job that it fits, when no rule forbids it."""
         gave, took = giver.slices[-1], heir.slices[-1]
-        same = [(s.type, s.zone, s.pricing, s.runtime_version, s.tpu_slices) for s in (gave, took)]
+        same = [(s.type, s.zone, s.pricing, s.system_image, s.tpu_slices) for s in (gave, took)]
         if same[0] != same[1]:
             self.broken("Q6", heir.id, f"{took.name} was handed on as {same[1]}, and is {same[0]}")
         if heir.desired is not DesiredState.RUN or not (giver.spec.hand_on and heir.spec.hand_on):

@@ -108,8 +108,9 @@ def test_quota_of_a_context(tpujob: Tpujob, google: GoogleServer, cloud: Cloud) 
     record = tpujob("quota", "--json").json
     assert record["of"] == g.PROJECT
     limits = {"limit": 64, "zone_limit": 64, "region_limit": None, "used": 32, "granted_chips": 32}
-    kind = {"type": "v4", "part": "", "pricing": "spot", "zone": g.ZONE, "unit": "cores"}
-    assert record["rows"][0] == {**kind, **limits, "known": True}
+    kind = {"type": "v4", "part": "", "pricing": "spot", "provider": "cloud-tpu"}
+    place = {"zone": g.ZONE, "unit": "cores", "known": True}
+    assert record["rows"][0] == {**kind, **limits, **place}
     assert record["others"][0]["limit"] == 91
 
 
@@ -222,7 +223,7 @@ def test_a_page_fits_its_width_and_shows_nothing_harmful() -> None:
 def test_the_widest_row_fits_80_columns() -> None:
     limits = {"limit": 1536, "zone_limit": 1536, "region_limit": 100000, "used": 1536}
     kind = {"type": "v5e", "part": "one host", "pricing": "on-demand", "unit": "chips"}
-    place = {"zone": "northamerica-northeast1-b", "granted_chips": 1024}
+    place = {"zone": "northamerica-northeast1-b", "granted_chips": 1024, "provider": "cloud-tpu"}
     row = cast(AllowanceView, {**kind, **limits, **place, "known": True})
     unseen = cast(AllowanceView, {**row, "known": False, "used": None})
     notes = ["europe-west4-a: Location europe-west4-a is not found or access is unauthorized."]

@@ -92,10 +92,10 @@ def test_before_a_slice_is_asked_for_the_first_choice_is_shown() -> None:
 
 
 def test_a_view_shows_the_current_slice_or_else_the_last_one() -> None:
-    other = {"type": "v4-8", "zone": "us-central2-x", "runtime_version": "rt2", "tpu_slices": 3}
+    other = {"type": "v4-8", "zone": "us-central2-x", "system_image": "rt2", "tpu_slices": 3}
     ended = with_slices(job_in(State.QUEUED), GONE, {**GONE, **other})
     view = job_view(ended, now=NOW)
-    assert some(view, "type", "zone", "runtime_version") == ("v4-8", "us-central2-x", "rt2")
+    assert some(view, "type", "zone", "system_image") == ("v4-8", "us-central2-x", "rt2")
     assert some(view, "tpu_slices", "chips", "hosts") == (3, 12, 3)
     swapping = with_slices(
         job_in(State.QUEUED), {**READY, "role": SliceRole.CONDEMNED, **other}, {}

@@ -101,7 +101,7 @@ def request_id(text: str) -> str:
 def _node(slice: Slice, options: Options, public_key: str) -> dict[str, Any]:
     node: dict[str, Any] = {
         "accelerator_type": slice.type,
-        "runtime_version": slice.runtime_version,
+        "runtime_version": slice.system_image,
         "metadata": {
             "ssh-keys": f"{SSH_USER}:{public_key.strip()}",
             "block-project-ssh-keys": "TRUE",

@@ -23,7 +23,6 @@ from urllib.parse import quote
 from tpujob.adapters.calling import (
     Count,
     ServerClock,
-    bad_proxy,
     counted,
     first_line,
     repeated,
@@ -245,11 +244,13 @@ def translated() -> Generator[None]:
 
 def our_error(error: Exception) -> TpujobError | None:
     """Return our error for one of the libraries below; None: it is of none."""
-    import requests
     from google.api_core.exceptions import GoogleAPICallError, RetryError
     from google.auth.exceptions import GoogleAuthError
     from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+    from requests import RequestException
     from urllib3.exceptions import HTTPError
+
+    from tpujob.adapters.session_http import own_error
 
     if isinstance(error, TpujobError):
         return error
@@ -262,11 +263,13 @@ def our_error(error: Exception) -> TpujobError | None:
         return refusal(response.status_code, response.content)
     if isinstance(error, GoogleAuthError):
         return credentials_error(error)
-    if isinstance(error, requests.exceptions.InvalidSchema):
-        return bad_proxy()
-    if isinstance(error, requests.RequestException | HTTPError | ConnectionError):
-        return _network_error(error)
-    return None
+    if not isinstance(error, RequestException | HTTPError | ConnectionError):
+        return None
+    own = error if isinstance(error, ConnectionError) else own_error(error)
+    if isinstance(own, Refused):
+        return own
+    text = "" if isinstance(own, ConnectionRefusedError) else f": {first_line(own)}"
+    return Transient(f"Cloud Storage does not answer{text}")
 
 
 def refusal(status: int, body: bytes) -> TpujobError:
@@ -303,14 +306,3 @@ def credentials_error(error: Any) -> TpujobError:
     if error.retryable or any(isinstance(e, TransportError) for e in (error, *error.args)):
         return Transient(text)
     return Refused(text, cause=Cause.PERMISSION, hint=f"run `{LOGIN}`")
-
-
-def _network_error(error: BaseException) -> Transient:
-    """Return our error for a request without a complete answer, with the text of the innermost error."""
-    while inner := getattr(error, "reason", None) or next(iter(error.args), None):
-        if not isinstance(inner, BaseException):
-            break
-        error = inner
-    refused = isinstance(error.__cause__, ConnectionRefusedError)
-    text = "" if refused else f": {first_line(error.args[-1] if error.args else error)}"
-    return Transient(f"Cloud Storage does not answer{text}")

@@ -3,6 +3,6 @@
 `commands.py` has its variables, its signals and its uploads.
 """
 
-from tpujob.agent.program.process import LeftProgram, launched, start, start_error
+from tpujob.agent.program.process import PIPE, LeftProgram, launched, start, start_error
 
-__all__ = ["LeftProgram", "launched", "start", "start_error"]
+__all__ = ["PIPE", "LeftProgram", "launched", "start", "start_error"]

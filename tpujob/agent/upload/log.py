@@ -48,6 +48,7 @@ class Log:
         self._spool = Spool(limit)
         self._tail: Deque[TailLine] = collections.deque(maxlen=TAIL)
         self.count = 0  #: lines so far
+        self.read = 0  #: bytes of output whose whole lines are among them
         self._buffer: List[Tuple[int, int, bytes]] = []  #: first line, number of lines, text
         self._buffered = 0  #: bytes
         self._buffered_at = 0.0  #: the oldest line in the buffer, monotonic
@@ -155,6 +156,7 @@ class Log:
                 rest = rest[MAX_LINE:]
             if lines:
                 take(lines)
+            self.read += len(data)
         if rest:
             take([redact(rest)])
         os.close(descriptor)

@@ -29,7 +29,7 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
         ("Memory", f"{plan['hbm_gib']} GiB of HBM" if plan["hbm_gib"] else ""),
         ("Peak", f"{plan['peak_bf16_tflops']:,.0f} bf16 TFLOP/s" if plan["hbm_gib"] else ""),
         ("Zone", plan["zone"] + (f" (of {zones})" if len(plan["zones"]) > 1 else "")),
-        ("Software", plan["runtime_version"]),
+        ("Software", plan["system_image"]),
         ("Cost", rate(plan["usd_per_hour"])),
         ("Jobs", _jobs(plan)),
         ("Bucket", plan["bucket"]),

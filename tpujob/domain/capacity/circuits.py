@@ -15,6 +15,7 @@ from tpujob.domain.capacity import datasets
 from tpujob.domain.capacity.offers import Offer, offers
 from tpujob.domain.failures import retry
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.generations import at_provider
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.model import REFUSALS, Cause, Job, Slice, State
@@ -35,13 +36,14 @@ Circuits = Mapping[str, Circuit]
 def key(target: Offer | Slice, cause: Cause, scope: Scope = "") -> str:
     """Return what a refused request would have taken up: for a stockout, the type in the zone; for a quota, that of the
     generation in the zone, or in the region if `scope` is that. Pricings of one quota share it. Slices of one host have
-    their own, where the generation has a quota for these."""
+    their own, where the generation has a quota for these. So has each provider."""
+    at = at_provider(target.provider)
     if cause is Cause.STOCKOUT:
-        return f"{target.zone}/{target.type}/{target.pricing}"
+        return f"{target.zone}/{target.type}/{target.pricing}{at}"
     place = accelerators.region_of(target.zone) if scope == "region" else target.zone
     generation = accelerators.find(target.type, target.provider).generation
     one_host = " one host" if accelerators.has_one_host_quota(target.type, target.provider) else ""
-    return f"{place}/{generation}{one_host}/{find_pricing(target.pricing).quota}"
+    return f"{place}/{generation}{one_host}/{find_pricing(target.pricing).quota}{at}"
 
 
 def key_of_limit(pool: str) -> str:
@@ -182,14 +184,12 @@ def allowed(job: Job, prices: PriceList = LIST) -> tuple[Offer, ...]:
     good: a zone that is closed to the project, a type that the zone does not have, a region to which its data cannot be
     copied. A person's `resume` allows all of them again."""
     never = {
-        (s.zone, s.type)
+        s.place
         for s in job.slices
         if s.refused and s.refused not in FOR_NOW and s.requested_at >= job.fresh_at
     }
     every = offers(job.spec, accepted=True, prices=prices)
-    return tuple(
-        o for o in every if (o.zone, o.type) not in never and not datasets.refused(job, o.zone)
-    )
+    return tuple(o for o in every if o.place not in never and not datasets.refused(job, o.zone))
 
 
 def waiting_since(job: Job) -> float:
@@ -203,7 +203,9 @@ class Wait:
     """The wait of a job without a slice after a refusal of the cloud."""
 
     refused: Slice  #: the newest request that came to nothing
-    times: int  #: refusals of its type and zone for its cause since the job last had a slice
+    times: (
+        int  #: refusals of its type, zone and provider for its cause since the job last had a slice
+    )
     since: float  #: time of the first of these requests
     asking: str  #: the zone that is being asked just now; empty: none
     again_at: float  #: when the same may be asked for again
@@ -225,7 +227,7 @@ def wait(job: Job, circuits: Circuits, now: float) -> Wait | None:
     last = tried[-1]
     # before these the record may lack some, so that their number would not fit the time
     tried = tried[-REFUSALS:]
-    same = [s for s in tried if (s.zone, s.type, s.refused) == (last.zone, last.type, last.refused)]
+    same = [s for s in tried if (s.place, s.refused) == (last.place, last.refused)]
     first, opens = first_available(left, circuits)
     wake = retry.due_at(job.wake, now)
     return Wait(
@@ -256,8 +258,9 @@ def describe_wait(current: Wait, now: float) -> str:
     if current.asking:
         return f"{text}; asking in {current.asking} now"
     text += f", next try there {_in(current.again_at - now)}"
-    if (current.first.zone, current.first.type) != (last.zone, last.type):
-        text += f", {current.first.zone} next {_in(current.first_at - now)}"
+    if current.first.place != last.place:
+        first = f"{current.first.zone}{at_provider(current.first.provider)}"
+        text += f", {first} next {_in(current.first_at - now)}"
     return text
 
 

@@ -10,6 +10,7 @@ from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.capacity.run_lengths import Lengths, usual
 from tpujob.domain.capacity.usage import rate
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.generations import at_provider
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.model import Cause, DesiredState, Edge, Job, Slice, State
@@ -35,11 +36,11 @@ class Wanted:
     """One way to get a slice, as the plan compares it. What equals the slice of another job may be handed on."""
 
     type: str
-    shape: str  #: type, zone and pricing: jobs of one shape are served strictly in order
+    shape: str  #: type, zone, pricing and provider: jobs of one shape are served strictly in order
     pool: str  #: the quota that it uses, by `QueueSettings.quota`
     circuits: tuple[str, ...]  #: what it takes up, by `circuits.names`
     chips: int
-    runtime_version: str = ""
+    system_image: str = ""
     provider: str = ""
 
 
@@ -179,16 +180,16 @@ def wanted(target: Offer | Slice) -> Wanted:
     """Return one shared object for equal slices, as thousands of jobs may want the same."""
     return _wanted(
         target.type, target.zone, target.pricing, target.tpu_slices,
-        target.runtime_version, target.provider,
+        target.system_image, target.provider,
     )  # fmt: skip
 
 
 @lru_cache(4096)
 def _wanted(
-    type: str, zone: str, pricing: str, tpu_slices: int, runtime_version: str, provider: str
+    type: str, zone: str, pricing: str, tpu_slices: int, system_image: str, provider: str
 ) -> Wanted:
     facts = accelerators.find(type, provider)
-    pools = circuits.names(Offer(type, zone, pricing, provider, runtime_version, None))
-    pool = f"{zone}/{facts.generation}/{find_pricing(pricing).quota}"
+    pools = circuits.names(Offer(type, zone, pricing, provider, system_image, None))
+    pool = f"{zone}/{facts.generation}/{find_pricing(pricing).quota}{at_provider(provider)}"
     chips = facts.chips * tpu_slices
-    return Wanted(type, pools[0], pool, pools, chips, runtime_version, provider)
+    return Wanted(type, pools[0], pool, pools, chips, system_image, provider)

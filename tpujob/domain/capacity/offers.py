@@ -1,4 +1,4 @@
-"""Offers of a job: every (type, zone) that its spec allows, in the order of preference.
+"""Offers of a job: every (type, zone, provider) that its spec allows, in the order of preference.
 
 Pure. All zones of a job are in the region of its bucket, so that every attempt finds its checkpoints nearby, unless the
 spec allows traffic between regions.
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
+from tpujob.domain.hardware.generations import CLOUD_TPU, Generation
 from tpujob.domain.hardware.prices import LIST, PriceList
+from tpujob.domain.model import Place
 from tpujob.errors import BadSpec
 
 if TYPE_CHECKING:
@@ -27,9 +29,15 @@ class Offer:
     zone: str
     pricing: str
     provider: str  #: the API that it is requested from
-    runtime_version: str  #: what its hosts boot, as the provider names it
+    system_image: (
+        str  #: what its hosts boot, as the provider names it: at Cloud TPU a runtime version
+    )
     usd_per_hour: float | None  #: of all slices that are asked for; None: no price is known
     tpu_slices: int = 1
+
+    @property
+    def place(self) -> Place:
+        return self.type, self.zone, self.provider
 
 
 #: types by zone, as the zones themselves list them
@@ -54,7 +62,8 @@ def offers(
     accepted: bool = False,
     prices: PriceList = LIST,
 ) -> tuple[Offer, ...]:
-    """Return every way to get a slice for this job, the preferred first: by type, then by zone; never empty.
+    """Return every way to get a slice for this job, the preferred first: by type, by zone, then by provider; never
+    empty. A runtime version that the spec names is one of Cloud TPU, and is requested from that alone.
 
     `region` is the bucket's, where that is settled already. A spec without zones gets those of the bucket's region,
     else of the first region that has every type. `listed` counts more than the tables. `accepted`: that was checked
@@ -71,7 +80,7 @@ def offers(
             zone=zone,
             pricing=spec.tpu.pricing,
             provider=row.provider,
-            runtime_version=spec.tpu.runtime_version or row.runtime_version,
+            system_image=spec.tpu.runtime_version or row.system_image,
             usd_per_hour=prices.usd_per_hour(type, zone, spec.tpu.pricing, spec.tpu.slices),
             tpu_slices=spec.tpu.slices,
         )
@@ -79,8 +88,17 @@ def offers(
         for zone in zones or accelerators.zones(type)
         if zones or region_of(zone) == region
         if _go_together(type, zone, types, zones)
-        for row in [accelerators.find(type).row]
+        for row in _rows(type, zone)
+        if row.provider == CLOUD_TPU or not spec.tpu.runtime_version
     )
+
+
+def _rows(type: str, zone: str) -> list[Generation]:
+    """Return the type's row of each provider that lists it in the zone; of each that has it, where none does: the
+    cloud's own list has accepted the zone."""
+    offered = accelerators.offered_by_each(type)
+    here = [facts for facts in offered if zone in facts.zones]
+    return [facts.row for facts in here or offered]
 
 
 def _go_together(type: str, zone: str, types: Sequence[str], zones: Sequence[str]) -> bool:

@@ -115,11 +115,11 @@ def _give_up(job: Job, cause: Cause, error: str, now: float) -> Decision:
 
 
 def _others(job: Job) -> list[Offer]:
-    """Return the offers that the job may request, of another zone or type than the present one."""
-    tried = (job.slice.zone, job.slice.type) if job.slice else None
-    return [o for o in circuits.allowed(job) if (o.zone, o.type) != tried]
+    """Return the offers that the job may request, of another zone, type or provider than the present one."""
+    tried = job.slice.place if job.slice else None
+    return [o for o in circuits.allowed(job) if o.place != tried]
 
 
 def _free(job: Job, seen: Observation, now: float) -> bool:
-    """Return whether an offer of another zone or type may be requested now."""
+    """Return whether an offer of another zone, type or provider may be requested now."""
     return circuits.pick(_others(job), seen.circuits, now) is not None

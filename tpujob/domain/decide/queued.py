@@ -84,7 +84,7 @@ def receive(job: Job, giver: Job, seen: Observation, now: float) -> Event | None
         type=slice_.type,
         zone=slice_.zone,
         pricing=slice_.pricing,
-        runtime_version=slice_.runtime_version,
+        system_image=slice_.system_image,
         usd_per_hour=slice_.usd_per_hour,
         requested_at=now,
         endpoints=slice_.endpoints,

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from tpujob.contract.chips import Chip
-from tpujob.domain.hardware.generations import CLOUD_TPU, OFFERED, Generation
+from tpujob.domain.hardware.generations import CLOUD_TPU, ROWS, Generation
 from tpujob.domain.hardware.generations import GENERATIONS as GENERATIONS
 from tpujob.errors import BadSpec
 
@@ -37,6 +37,11 @@ class Accelerator:
     chip: Chip  #: without figures for an unknown generation
     known: bool = True  #: False: in no table; chips and hosts are derived from the name
 
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The zones in which its provider lists it, the usual ones first."""
+        return self.row.device_zones if self.hosts == 1 else self.row.pod_zones
+
 
 def _accelerator(generation: Generation, size: int, *, known: bool = True) -> Accelerator:
     chip = generation.chip
@@ -58,20 +63,20 @@ def _accelerator(generation: Generation, size: int, *, known: bool = True) -> Ac
     )
 
 
-#: every type that a provider offers, by provider and its API's spelling
-_OFFERED: Mapping[tuple[str, str], Accelerator] = {
-    (row.provider, accelerator.type): accelerator
-    for row in OFFERED.values()
-    for accelerator in (_accelerator(row, size) for size in row.chip.sizes)
-}
+def _by_type(rows: Iterable[Generation]) -> dict[str, tuple[Accelerator, ...]]:
+    every: dict[str, tuple[Accelerator, ...]] = {}
+    for row in rows:
+        for facts in (_accelerator(row, size) for size in row.chip.sizes):
+            every[facts.type] = (*every.get(facts.type, ()), facts)
+    return every
+
+
+#: every type, by its API spelling, as each provider offers it, the first provider first; generations and sizes ascend
+OFFERED: Mapping[str, tuple[Accelerator, ...]] = _by_type(ROWS)
 
 #: every type, by its API spelling, as its first provider offers it; generations and sizes ascend
 ALL: Mapping[str, Accelerator] = MappingProxyType(
-    {
-        accelerator.type: accelerator
-        for accelerator in _OFFERED.values()
-        if accelerator.row is GENERATIONS[accelerator.generation]
-    }
+    {type: offered[0] for type, offered in OFFERED.items()}
 )
 
 #: every spelling of a known type: those of the API, and `v5e-8` beside `v5litepod-8`
@@ -97,11 +102,20 @@ def canonical(type: str) -> str:
 def find(type: str, provider: str = "") -> Accelerator:
     """Return the facts of a well-formed type, in a table or not, as the provider offers it; as the first one does that
     offers it, where no provider is named or the tables lack it. Raise BadSpec with similar types for another type."""
+    offered = offered_by_each(type)
+    return next((facts for facts in offered if facts.row.provider == provider), offered[0])
+
+
+def offered_by_each(type: str) -> tuple[Accelerator, ...]:
+    """Return the facts of a well-formed type as each provider offers it, the first provider first; of a type in no
+    table, as the first provider would. Raise BadSpec with similar types for another type."""
     name = canonical(type)
-    accelerator = _OFFERED.get((provider, name)) or ALL.get(name) or _derive_from_name(name)
-    if accelerator is None:
+    offered = OFFERED.get(name)
+    if offered is None and (derived := _derive_from_name(name)):
+        return (derived,)
+    if offered is None:
         raise BadSpec(_no_such_type(type))
-    return accelerator
+    return offered
 
 
 @functools.lru_cache(maxsize=1024)
@@ -135,7 +149,7 @@ def generation(name: str) -> Generation | None:
         hbm_gib=0, usable_hbm_gib=0, tflops=0, hbm_gbps=0, link_gbps=0, dcn_gbps=0,
     )  # fmt: skip
     return Generation(
-        CLOUD_TPU, chip, name, api_enum="", runtime_version=f"v2-alpha-tpu{name}",
+        CLOUD_TPU, chip, name, api_enum="", system_image=f"v2-alpha-tpu{name}",
         device_zones=(), pod_zones=(), quota_name="",
     )  # fmt: skip
 
@@ -224,14 +238,13 @@ def several(type: str, slices: int) -> str:
 
 
 def zones(generation_or_type: str) -> tuple[str, ...]:
-    """Return the zones in which the API lists a generation (`v5e`) or a type (`v2-32`), the usual ones first; empty: no
-    table has the name. Raise BadSpec for an invalid name."""
-    row = generation(generation_or_type)
-    if row is not None:
-        return tuple(dict.fromkeys((*row.device_zones, *row.pod_zones)))
-    accelerator = find(generation_or_type)
-    row = accelerator.row
-    return row.device_zones if accelerator.hosts == 1 else row.pod_zones
+    """Return the zones in which a provider lists a generation (`v5e`) or a type (`v2-32`), the usual ones first; empty:
+    no table has the name. Raise BadSpec for an invalid name."""
+    if generation(generation_or_type) is not None:
+        rows = (row for row in ROWS if row.name == generation_or_type)
+        return tuple(dict.fromkeys(z for row in rows for z in (*row.device_zones, *row.pod_zones)))
+    offered = offered_by_each(generation_or_type)
+    return tuple(dict.fromkeys(zone for facts in offered for zone in facts.zones))
 
 
 @functools.cache

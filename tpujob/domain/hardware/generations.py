@@ -13,6 +13,12 @@ from tpujob.contract.chips import CHIPS, Chip
 CLOUD_TPU = "cloud-tpu"
 
 
+def at_provider(name: str) -> str:
+    """Return the end of a text on hardware, such as ` at compute-engine`; empty for Cloud TPU, which goes without
+    saying."""
+    return "" if name == CLOUD_TPU else f" at {name}"
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
     """The facts that all types of a generation share at one provider."""
@@ -21,7 +27,7 @@ class Generation:
     chip: Chip
     prefix: str  #: prefix of its type strings: `v5litepod`
     api_enum: str  #: `AcceleratorConfig.Type` of the Cloud TPU API
-    runtime_version: str
+    system_image: str  #: what hosts boot, as the provider names it: at Cloud TPU a runtime version
     device_zones: tuple[str, ...]  #: zones for types of one host; the usual ones first
     pod_zones: tuple[str, ...]  #: zones for types of several hosts
     #: its part of the names of quotas, as `V4s` in `TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI`
@@ -66,44 +72,41 @@ _V6E = """
 _BASE = "tpu-ubuntu2204-base"
 _OLD_SHARES, _SHARES = ("0.63", "0.45"), ("0.70", "0.45")
 
-_ROWS = (
+#: the first provider's first
+ROWS = (
     Generation(
-        CLOUD_TPU, CHIPS["v2"], "v2", "V2", runtime_version=_BASE,
+        CLOUD_TPU, CHIPS["v2"], "v2", "V2", system_image=_BASE,
         device_zones=tuple(_V2_DEVICE.split()), pod_zones=tuple(_V2_POD.split()),
         quota_name="V2s", one_host_quota="device", sold_by_8_cores=True, committed_shares=_OLD_SHARES,
     ),
     Generation(
-        CLOUD_TPU, CHIPS["v3"], "v3", "V3", runtime_version=_BASE,
+        CLOUD_TPU, CHIPS["v3"], "v3", "V3", system_image=_BASE,
         device_zones=tuple(_V3_DEVICE.split()), pod_zones=tuple(_V3_POD.split()),
         quota_name="V3s", one_host_quota="device", sold_by_8_cores=True, committed_shares=_OLD_SHARES,
     ),
     Generation(
-        CLOUD_TPU, CHIPS["v4"], "v4", "V4", runtime_version=_BASE,
+        CLOUD_TPU, CHIPS["v4"], "v4", "V4", system_image=_BASE,
         device_zones=tuple(_V4.split()), pod_zones=tuple(_V4.split()),
         quota_name="V4s", quota_unit_known=False, sold_by_8_cores=True, committed_shares=_OLD_SHARES,
     ),
     Generation(
-        CLOUD_TPU, CHIPS["v5e"], "v5litepod", "V5LITE_POD", runtime_version="v2-alpha-tpuv5-lite",
+        CLOUD_TPU, CHIPS["v5e"], "v5litepod", "V5LITE_POD", system_image="v2-alpha-tpuv5-lite",
         device_zones=tuple(_V5E.split()), pod_zones=tuple(_V5E.split()),
         quota_name="V5sLitepod", one_host_quota="serving", committed_shares=_SHARES,
     ),
     Generation(
-        CLOUD_TPU, CHIPS["v5p"], "v5p", "V5P", runtime_version="v2-alpha-tpuv5",
+        CLOUD_TPU, CHIPS["v5p"], "v5p", "V5P", system_image="v2-alpha-tpuv5",
         device_zones=tuple(_V5P.split()), pod_zones=tuple(_V5P.split()),
         quota_name="V5p", quota_unit_known=False, committed_shares=_SHARES,
     ),
     Generation(
-        CLOUD_TPU, CHIPS["v6e"], "v6e", "V6E", runtime_version="v2-alpha-tpuv6e",
+        CLOUD_TPU, CHIPS["v6e"], "v6e", "V6E", system_image="v2-alpha-tpuv6e",
         device_zones=tuple(_V6E.split()), pod_zones=tuple(_V6E.split()),
         quota_name="V6E", committed_shares=_SHARES,
     ),
 )  # fmt: skip
 
-#: by provider and name
-OFFERED: Mapping[tuple[str, str], Generation] = MappingProxyType(
-    {(row.provider, row.name): row for row in _ROWS}
-)
 #: by name: the row of the first provider that offers it
 GENERATIONS: Mapping[str, Generation] = MappingProxyType(
-    {name: next(row for row in _ROWS if row.name == name) for _, name in OFFERED}
+    {name: next(row for row in ROWS if row.name == name) for name in [row.name for row in ROWS]}
 )

@@ -14,7 +14,7 @@ from tpujob.emulator.cloud.world import World
 RUNTIME_VERSIONS = tuple(
     dict.fromkeys(
         (
-            *(g.runtime_version for g in accelerators.GENERATIONS.values()),
+            *(g.system_image for g in accelerators.GENERATIONS.values()),
             "tpu-vm-base",
             "tpu-vm-tf-2.17.0-pjrt",
             "tpu-vm-tf-2.17.0-pod-pjrt",
@@ -110,9 +110,7 @@ def _is_label(text: str) -> bool:
 def _for_other_generation(spec: NodeSpec) -> bool:
     """Return whether the runtime version is usual for exactly one generation, and not for the type's."""
     usual = {
-        g.name
-        for g in accelerators.GENERATIONS.values()
-        if g.runtime_version == spec.runtime_version
+        g.name for g in accelerators.GENERATIONS.values() if g.system_image == spec.runtime_version
     }
     return len(usual) == 1 and accelerators.find(spec.type).generation not in usual
 

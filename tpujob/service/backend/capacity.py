@@ -198,7 +198,7 @@ def allows(quotas: Quotas, offer: Offer, reason: Reason) -> bool:
     looked = quotas.look(wait=True)
     if looked.found is None or (looked.at or 0.0) <= (reason.since or 0.0):
         return False
-    kind = kind_of(offer.type, offer.pricing)
+    kind = kind_of(offer.type, offer.pricing, offer.provider)
     by_place = {_place(row): row for row in looked.found.rows if row["known"]}
     row = by_place.get((kind, offer.zone)) or by_place.get((replace(kind, part=""), offer.zone))
     limit = allowed(row) if row else 0
@@ -214,7 +214,7 @@ def _of_jobs(
     """Return the chips that jobs hold of each row, and how many requests of jobs it has refused."""
     held, refused = Counter[_Where](), Counter[_Where]()
     for slice in (slice for job in jobs for slice in job.slices):
-        row = kind_of(slice.type, slice.pricing), slice.zone
+        row = kind_of(slice.type, slice.pricing, slice.provider), slice.zone
         if row not in rows:  # there is slice quota for slices of every size
             row = replace(row[0], part=""), slice.zone
         if slice.gone_at is None and slice.ready_at is not None:
@@ -231,4 +231,4 @@ def _row(row: AllowanceView, held: Counter[_Where], refused: Counter[_Where]) ->
 
 
 def _place(row: AllowanceView) -> _Where:
-    return QuotaKind(row["type"], row["pricing"], row["part"]), row["zone"]
+    return QuotaKind(row["type"], row["pricing"], row["part"], row["provider"]), row["zone"]

@@ -21,6 +21,7 @@ from tests.contract.emulator.storage_rig import (
     official,
     running,
 )
+from tests.support.waiting import LONG
 from tpujob.emulator.storage import StorageServer, json_api
 
 
@@ -191,7 +192,7 @@ def test_a_batch_does_each_of_its_requests(client: storage.Client, bucket: stora
 def test_a_replaced_object_comes_whole(server: StorageServer, bucket: storage.Bucket) -> None:
     size = 24 << 20  # more than the buffers between the two can hold
     bucket.blob("large").upload_from_string(b"a" * size)
-    wire = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=20)
+    wire = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=LONG)
     wire.request("GET", f"/storage/v1/b/{BUCKET}/o/large?alt=media")
     answer = wire.getresponse()
     assert answer.read(1) == b"a"
@@ -225,7 +226,7 @@ def _started_with(state: Path, folder: Path) -> tuple[int, str]:
     """The exit code and the errors of an emulator that cannot use this folder."""
     words = ["--ready", folder / "ready", "--state", state, "--farm-ready", folder / "farm"]
     command = [sys.executable, "-m", "tpujob.emulator", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG)
     return done.returncode, done.stderr
 
 

@@ -25,7 +25,7 @@ from tests.contract.emulator.storage_rig import (
     official,
     send_part,
 )
-from tests.support.waiting import until
+from tests.support.waiting import LONG, until
 from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.storage.faults import Billed
 from tpujob.emulator.storage.upload import split_related
@@ -251,7 +251,7 @@ def test_ranges(
 )  # fmt: skip
 def test_invalid_requests_get_an_error(server: StorageServer, sent: bytes, status: bytes) -> None:
     place = urlsplit(server.url)
-    with socket.create_connection((place.hostname, place.port), timeout=20) as wire:
+    with socket.create_connection((place.hostname, place.port), timeout=LONG) as wire:
         wire.sendall(sent)
         assert wire.recv(4096).startswith(b"HTTP/1.1 " + status)
     assert ask(server.url, "GET", "/storage/v1/b")[0] == 200
@@ -273,7 +273,7 @@ def test_a_large_object_needs_little_memory(tmp_path: Path) -> None:
         url = process.stdout.readline().strip()
         before = peak_memory(process.pid)
         with official(url):
-            wire = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+            wire = http.client.HTTPConnection(urlsplit(url).netloc, timeout=LONG)
             pieces = (bytes(1 << 20) for _ in range(150))
             path = f"{UPLOAD}?uploadType=media&name=large"
             wire.request("POST", path, pieces, {"Content-Length": str(150 << 20)})

@@ -23,6 +23,7 @@ from obstore.exceptions import AlreadyExistsError, NotModifiedError, Preconditio
 from obstore.store import GCSStore
 
 from tests.contract.emulator.storage_rig import BUCKET, ask
+from tests.support.waiting import LONG
 from tpujob.emulator.storage import StorageServer
 
 NAME = "run 1/a+b&<ü>"
@@ -122,7 +123,7 @@ def test_what_no_header_can_carry_ends_no_line_and_no_connection(
 def test_a_client_that_sends_much_after_its_refusal_reads_it_and_goes_on(
     server: StorageServer, bucket: storage.Bucket
 ) -> None:
-    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=60)
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=LONG)
     with contextlib.closing(connection):
         for _ in range(2):
             connection.request("PUT", "/no-such-bucket/x", bytes(16 << 20))
@@ -215,7 +216,7 @@ def test_a_client_of_s3_writes_reads_copies_and_deletes(s3: Any) -> None:
     with pytest.raises(ClientError, match="NoSuchKey"):
         s3.get_object(Bucket=BUCKET, Key=NAME)
     url = s3.generate_presigned_url("get_object", Params={"Bucket": BUCKET, "Key": "same"})
-    assert requests.get(url, timeout=20).content == b"hello"
+    assert requests.get(url, timeout=LONG).content == b"hello"
 
 
 @pytest.mark.parametrize("version", ["list_objects", "list_objects_v2"])
@@ -269,9 +270,9 @@ def test_urls_that_googles_client_has_signed_are_followed(
             **options,
         )
 
-    assert requests.put(signed("PUT"), data=b"hello", timeout=20).status_code == 200
-    shown = requests.get(signed("GET", response_disposition="attachment"), timeout=20)
+    assert requests.put(signed("PUT"), data=b"hello", timeout=LONG).status_code == 200
+    shown = requests.get(signed("GET", response_disposition="attachment"), timeout=LONG)
     assert (shown.content, shown.headers["Content-Disposition"]) == (b"hello", "attachment")
-    assert requests.head(signed("HEAD"), timeout=20).headers["Content-Length"] == "5"
-    assert requests.delete(signed("DELETE"), timeout=20).status_code == 204
+    assert requests.head(signed("HEAD"), timeout=LONG).headers["Content-Length"] == "5"
+    assert requests.delete(signed("DELETE"), timeout=LONG).status_code == 204
     assert not blob.exists()

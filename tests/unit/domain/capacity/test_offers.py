@@ -32,7 +32,7 @@ def test_one_type_in_one_zone_is_one_option_with_its_price_and_runtime() -> None
     (two,) = offers(job(type="v4-16", slices=2))
     assert two.usd_per_hour == 2 * 7.372, "one option is all the slices that it takes"
     own = offers(job(type="v4-16", runtime_version="tpu-vm-v4-base", pricing="on-demand"))
-    assert (own[0].runtime_version, own[0].usd_per_hour) == ("tpu-vm-v4-base", 25.76)
+    assert (own[0].system_image, own[0].usd_per_hour) == ("tpu-vm-v4-base", 25.76)
 
 
 def test_types_come_before_zones() -> None:

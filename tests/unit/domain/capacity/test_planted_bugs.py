@@ -311,7 +311,7 @@ def _room(case: Lab, used: list[tuple[str, Wanted]], entry: QueueEntry, giver: Q
 
 
 def of_another_runtime(slice: Wanted) -> Wanted:
-    return replace(slice, runtime_version="tpu-ubuntu2204-base")
+    return replace(slice, system_image="tpu-ubuntu2204-base")
 
 
 def found_in(labs: range) -> set[str]:

@@ -30,7 +30,7 @@ def facts_of(type: str) -> dict[str, object]:
     return {
         **facts,
         "api_enum": found.row.api_enum,
-        "runtime_version": found.row.runtime_version,
+        "system_image": found.row.system_image,
         "hbm_gib_per_chip": found.chip.hbm_gib,
         "peak_bf16_tflops_per_chip": found.chip.tflops,
         "hbm_gbps_per_chip": found.chip.hbm_gbps,
@@ -103,7 +103,7 @@ def test_a_type_in_no_table_follows_from_its_name(
     facts = accelerators.find(type)
     assert not facts.known
     assert (facts.generation, facts.chips, facts.hosts) == (generation, chips, hosts)
-    assert facts.row.runtime_version == runtime
+    assert facts.row.system_image == runtime
     assert facts.chips_per_host * hosts == chips
     for pricing in ("spot", "on-demand", "reserved"):
         assert (LIST.usd_per_hour(type, "mars-north1-a", pricing)) is None, "unknown, not free"
