@@ -45,7 +45,7 @@ class ModelSlices:
         """Request a slice, or adopt one that exists. Raise Refused, Transient."""
         name = queued_name(slice.zone, slice.name)
         marks = {LABEL: "1", JOB_LABEL: job_id, OWNER_LABEL: self.owner}
-        version, several = slice.runtime_version, slice.tpu_slices > 1
+        version, several = slice.system_image, slice.tpu_slices > 1
         spec = NodeSpec(slice.type, version, slice.pricing, marks, {}, True, b"", several)
         specs = [(id, spec) for id in node_ids(slice)]
         try:
