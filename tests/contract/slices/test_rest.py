@@ -131,7 +131,9 @@ def test_an_error_decides_nothing(rig: Rig) -> None:
 def test_a_call_over_rest_ends_in_time(rig: Rig) -> None:
     slices = rig.slices()
     rig.cloud.do(inject.api_error, "CreateQueuedResource", "OK", hang_s=60)
-    late = "did not answer within|no answer in time"  # the latter if nothing was left for the request
+    late = (
+        "did not answer within|no answer in time"  # the latter if nothing was left for the request
+    )
     with pytest.raises(Transient, match=f"requesting {SLICE.name}: .*({late})"):
         ask(slices, timeout=0.5)
 

@@ -335,7 +335,7 @@ def test_a_size_limit_of_a_proxy_is_distinguished_from_the_backends() -> None:
     page = b"<html>413 Request Entity Too Large</html>"
     answer = b"HTTP/1.1 413 No\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)
     with answering(answer) as (url, _):
-        remote = RemoteJobs(url, timeout=1)
+        remote = RemoteJobs(url)
         with pytest.raises(BadRequest, match="no request of that size") as caught:
             remote.put_bundle("0" * 64, b"code", bucket="gs://b")
         assert "32 MiB" in caught.value.hint
