@@ -166,6 +166,7 @@ class MemberView(TypedDict):
     id: str
     jobs: NotRequired[int]  #: of one who has left: the jobs of which they are the owner
     active: NotRequired[int]  #: jobs of these that have not ended
+    unread: NotRequired[int]  #: of one who has left: records that cannot be read, and may be theirs
     secrets: NotRequired[int]  #: of one who has left
     #: settings that name the user, who is no member
     named: NotRequired[list[str]]

@@ -8,6 +8,7 @@ from tpujob.api import CallerView, MemberView
 from tpujob.domain import members as rules
 from tpujob.domain.access import Principal, Role
 from tpujob.domain.members import Member
+from tpujob.domain.text import many
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
 from tpujob.ports import Members, Secrets, Store
 
@@ -157,14 +158,24 @@ class Membership:
         return [text for text in doubts if text]
 
     def _left(self, member: Member) -> MemberView:
+        # before the list: a record that is repaired in between is in both
+        unread = len(self._store.damaged()) if member.id else 0
         jobs = [job for job in self._store.list() if member.id and job.owner == member.id]
         view = _view(member)
         view["jobs"] = len(jobs)
         view["active"] = sum(not job.state.final for job in jobs)
+        doubts: list[str] = []
+        if unread:
+            view["unread"] = unread
+            doubts = [
+                f"{many(unread, 'record')} cannot be read, and may be theirs: repeat this later"
+            ]
         try:
             view["secrets"] = len(self._secrets.list(member.id)) if member.id else 0
         except (Refused, Transient) as error:
-            view["warnings"] = [f"it is unknown whether they have secrets: {error.message}"]
+            doubts.append(f"it is unknown whether they have secrets: {error.message}")
+        if doubts:
+            view["warnings"] = doubts
         return view
 
     def _strangers(self) -> list[MemberView]:
@@ -183,4 +194,4 @@ def _view(member: Member) -> MemberView:
 
 def _owns(left: MemberView) -> bool:
     """Return whether a former member owns something, or may: what cannot be listed may be there."""
-    return bool(left.get("jobs") or left.get("secrets", left["id"]))
+    return bool(left.get("jobs") or left.get("unread") or left.get("secrets", left["id"]))

@@ -63,6 +63,32 @@ def test_a_member_who_left_stays_on_record_until_nothing_is_theirs(
         stage.api.remove_member("cor.bob")
 
 
+def test_a_member_who_left_stays_on_record_while_a_record_cannot_be_read(
+    stage: Stage, bob: JobsApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be theirs, and would have an owner whom nobody can remove, or hand over from, any more."""
+    eve = stage.api.acting_for(join(stage, EVE_ID, "eve"))
+    damaged = stage.job("000001")
+    readable = stage.store.list
+    with monkeypatch.context() as broken:
+        broken.setattr(stage.store, "damaged", lambda: [(damaged.id, "the record is damaged")])
+        broken.setattr(
+            stage.store,
+            "list",
+            lambda **where: [job for job in readable(**where) if job.id != damaged.id],
+        )
+        removed = stage.api.remove_member("cor.bob", to="eve")
+        assert removed.get("unread") == 1
+        (warning,) = removed.get("warnings", ())
+        assert warning == "1 record cannot be read, and may be theirs: repeat this later"
+        assert [view["name"] for view in stage.api.members() if "unread" in view] == ["cor.bob"]
+    assert stage.job(damaged.id).owner == BOB_ID
+    stage.api.remove_member("cor.bob", to="eve")
+    assert stage.job(damaged.id).owner == EVE_ID
+    assert [view["name"] for view in stage.api.members()] == ["eve"]
+    assert {row["id"] for row in eve.list()["rows"]} == {"000001", "000002"}
+
+
 def test_another_member_gets_jobs_and_secrets_and_keeps_their_own(
     stage: Stage, bob: JobsApi
 ) -> None:

@@ -175,8 +175,13 @@ def removed_text(member: MemberView, to: str = "") -> str:
     """Return who is refused now, and what they still own."""
     name = clean(member["name"])
     if to:
-        return f"{name} is refused from now on. What was theirs is {clean(to)}'s now."
-    rest = f", and {_owned(member)}" if member.get("jobs") or member.get("secrets") else "."
+        read = " and could be read" if member.get("unread") else ""
+        return f"{name} is refused from now on. What was theirs{read} is {clean(to)}'s now."
+    rest = (
+        f", and {_owned(member)}"
+        if any(member.get(key) for key in ("jobs", "unread", "secrets"))
+        else "."
+    )
     return f"{name} is refused from now on{rest}"
 
 
@@ -184,6 +189,8 @@ def _owned(member: MemberView) -> str:
     """Return what a member who has left owns, and how it gets another owner."""
     name, jobs, active = clean(member["name"]), member.get("jobs", 0), member.get("active", 0)
     going = f" ({active} of them active, which continue)" if active else ""
+    if unread := member.get("unread", 0):
+        going += f" (and perhaps {many(unread, 'record')} that cannot be read)"
     return (
         f"owns {many(jobs, 'job')}{going} and {many(member.get('secrets', 0), 'secret')}: `tpujob list --user {name}`. "
         f"`tpujob members remove {name} --to NAME` gives them to another member."
