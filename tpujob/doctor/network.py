@@ -8,8 +8,9 @@ from ipaddress import IPv4Network
 from typing import TYPE_CHECKING
 
 from tpujob.doctor.findings import Finding, NotSeen, fail, listed, ok, unknown, warn
-from tpujob.domain.host.plan import COORDINATOR_PORT, MEETING_PORT, MEGASCALE_PORT, PREFLIGHT_PORT
+from tpujob.domain.host.plan import MEETING_PORT, MEGASCALE_PORT, PREFLIGHT_PORT
 from tpujob.domain.text import many
+from tpujob.protocol import COORDINATOR_PORT
 
 if TYPE_CHECKING:
     from tpujob.config.context import Context

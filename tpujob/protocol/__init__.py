@@ -19,6 +19,7 @@ from tpujob.protocol.plan import (
     WatchPatterns,
     check_plan,
 )
+from tpujob.protocol.ports import COORDINATOR_PORT, coordinator_port
 from tpujob.protocol.report import (
     MAINTENANCE,
     NONFINITE_LOSSES,
@@ -35,8 +36,8 @@ from tpujob.protocol.report import (
 )
 
 __all__ = [
-    "JOB_LABEL", "LABEL", "MAINTENANCE", "NONFINITE_LOSSES", "NOTICES", "OWNER_LABEL", "PREEMPTED", "VERSIONS",
-    "AgentCause", "EnvironmentOrder", "MaintenanceDocument", "MountOrder", "OutputsDocument", "Phase", "Plan",
-    "PreflightOrder", "ReportDocument", "StageOrder", "StallRule", "UnreachedDocument", "VerdictDocument",
-    "WatchPatterns", "check_plan", "limits", "paths", "signing",
+    "COORDINATOR_PORT", "JOB_LABEL", "LABEL", "MAINTENANCE", "NONFINITE_LOSSES", "NOTICES", "OWNER_LABEL",
+    "PREEMPTED", "VERSIONS", "AgentCause", "EnvironmentOrder", "MaintenanceDocument", "MountOrder", "OutputsDocument",
+    "Phase", "Plan", "PreflightOrder", "ReportDocument", "StageOrder", "StallRule", "UnreachedDocument",
+    "VerdictDocument", "WatchPatterns", "check_plan", "coordinator_port", "limits", "paths", "signing",
 ]  # fmt: skip

@@ -15,6 +15,8 @@ from tests.support.farm_rig import FarmProcess, alive, process_state, refuses, u
 from tpujob.agent.setup.meeting import route_to
 from tpujob.emulator.farm import image
 from tpujob.emulator.farm.cluster import cluster_variables
+from tpujob.emulator.farm.farm import Coordinators
+from tpujob.protocol import coordinator_port
 
 
 def test_a_session_has_the_environment_of_a_tpu_vm_and_nothing_of_the_farm(farm: FarmProcess):
@@ -87,6 +89,23 @@ def test_only_slices_of_one_queued_resource_meet_at_one_port(farm: FarmProcess):
     of = {name: farm.run(host, "echo $JAX_COORDINATOR_PORT")[1] for name, host in hosts.items()}
     assert of["tj-a-0"] == of["tj-a-1"]
     assert len(set(of.values())) == 4
+    assert int(of["tj-b"]) == coordinator_port(hosts["tj-b"]), "that of TPUJOB_COORDINATOR"
+    farm.call("DELETE", "/slices/tj-a-0")
+    (again,) = farm.slice("tj-a-0", group="q1")
+    assert farm.run(again, "echo $JAX_COORDINATOR_PORT")[1] == of["tj-a-1"]
+
+
+def test_a_port_that_another_slice_has_is_skipped() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        ports = Coordinators()
+        assert ports.add("a", "q1", 10_001) == 10_001
+        assert ports.add("b", "q2", 10_001) is None
+        assert ports.add("b", "q2", other.getsockname()[1]) is None
+        assert ports.add("c", "q1", 10_002) == 10_001
+        ports.remove("a")
+        assert ports.add("b", "q2", 10_001) is None, "the group still has it"
+        ports.remove("c")
+        assert ports.add("b", "q2", 10_001) == 10_001
 
 
 def test_commands_exit_as_under_openssh(farm: FarmProcess):

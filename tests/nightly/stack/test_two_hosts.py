@@ -10,11 +10,13 @@ from tests.support.local_stack import LocalStack
 
 pytestmark = pytest.mark.timeout(900)
 
-#: meets the other hosts as on a TPU VM, waits for the file that is its argument, then adds a number of every process
-NO_ARGUMENTS = """
+#: Meets the other hosts, as on a TPU VM or at an address, waits for a file, then adds a number of every process. Its
+#: arguments: the file; address, number of hosts, number of this host.
+PROGRAM = """
 import pathlib, sys, time
 import jax
-jax.distributed.initialize()
+address, *numbers = sys.argv[2:] or [None]
+jax.distributed.initialize(address, *map(int, numbers))
 import numpy
 from jax.experimental.multihost_utils import process_allgather
 print("met", flush=True)
@@ -27,14 +29,14 @@ print(f"{place}, sum {total:g}\\n", end="", flush=True)
 """
 
 
-def test_jax_meets_without_arguments_in_three_jobs_at_once(
-    stack: LocalStack, tmp_path: Path
-) -> None:
+def test_the_hosts_of_each_job_meet_in_four_jobs_at_once(stack: LocalStack, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    command = f"python3 -c {shlex.quote(NO_ARGUMENTS)} {go}"
+    command = f"python3 -c {shlex.quote(PROGRAM)} {go}"
+    address = "$TPUJOB_COORDINATOR $TPUJOB_HOSTS $TPUJOB_HOST"
     jobs = {
         stack.create("one", command): 2,
-        stack.create("other", command): 2,
+        stack.create("other", f"{command} {address}"): 2,
+        stack.create("third", f"{command} {address}"): 2,
         stack.create("several", command, tpu={"type": "v4-16", "slices": 2}): 4,
     }
     for job_id, hosts in jobs.items():

@@ -13,10 +13,8 @@ from tpujob.domain.host.environment import environment_order, mount_order
 from tpujob.domain.model import Attempt, Endpoint, Job, Json, Slice
 from tpujob.domain.spec import JobSpec
 from tpujob.domain.spec.watch import OFF
-from tpujob.protocol import Plan, PreflightOrder, WatchPatterns, paths
+from tpujob.protocol import Plan, PreflightOrder, WatchPatterns, coordinator_port, paths
 
-#: port on which the program of host 0 waits for the other hosts
-COORDINATOR_PORT = 8476
 #: the same port of the preflight check, which may still be open when the program starts
 PREFLIGHT_PORT = 8477
 #: port on which the agent of host 0 waits for the other agents, before the preflight check
@@ -125,7 +123,7 @@ def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> ProgramConte
         attempt=_newest(job).number,
         host=host,
         hosts=len(endpoints),
-        coordinator=f"{endpoints[0].internal_ip}:{COORDINATOR_PORT}",
+        coordinator=_coordinator(endpoints),
         workdir=job.workdir,
         data=next(iter(data.places(job).values()), ""),
         cache=paths.HOST_CACHE,
@@ -133,6 +131,11 @@ def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> ProgramConte
         slice=host * slices // len(endpoints),
         slices=slices,
     )
+
+
+def _coordinator(endpoints: Sequence[Endpoint]) -> str:
+    address = endpoints[0].internal_ip
+    return f"{address}:{coordinator_port(address)}"
 
 
 def _megascale(context: ProgramContext) -> dict[str, str]:
@@ -163,7 +166,10 @@ def _preflight(job: Job, endpoints: Sequence[Endpoint], spec: JobSpec) -> Prefli
         "meeting": f"{endpoints[0].internal_ip}:{MEETING_PORT}",
         "required": spec.run.workload is not None,
         "seconds": preflight_seconds(hosts, chips, staged=bool(data.stage_orders(job))),
-        "ports": [COORDINATOR_PORT, *([MEGASCALE_PORT] if slice.tpu_slices > 1 else [])],
+        "ports": [
+            coordinator_port(endpoints[0].internal_ip),
+            *([MEGASCALE_PORT] if slice.tpu_slices > 1 else []),
+        ],
     }
 
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import errno
 import hashlib
-import itertools
 import json
 import secrets
 import shutil
@@ -29,6 +28,7 @@ from tpujob.emulator.farm.metadata import (
 )
 from tpujob.emulator.farm.processes import Census
 from tpujob.errors import NotFound, TpujobError
+from tpujob.protocol import coordinator_port
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Farm:
         self._locks: dict[str, asyncio.Lock] = {}
         block = 10 + secrets.randbelow(240)
         self._addresses, self._every_address = host_addresses(block), f"127.{block}.*"
-        self._ports, self._port_of_group = free_ports(), dict[str, int]()
+        self._coordinators = Coordinators()
         self._hole = BlackHole()
         self._imaging = threading.Lock()
         self._shared = state / "shared"  #: images and homes, which belong to no single slice
@@ -86,6 +86,7 @@ class Farm:
             await self._switch_off_hosts(victim.hosts)
             await asyncio.to_thread(shutil.rmtree, self._folder(name), ignore_errors=True)
             del self._slices[name]
+            self._coordinators.remove(name)
 
     def preempt(self, name: str, notice: float) -> None:
         """Set the metadata flag and send SIGTERM to every process now; switch the hosts off after `notice` seconds. A
@@ -153,8 +154,8 @@ class Farm:
 
     async def _build(self, request: SliceRequest) -> _Slice:
         marker = f"{self._id}/{request.name}/"
-        addresses = [self._free_address() for _ in request.hosts]
-        port = self._coordinator_port(request.group or request.name)
+        first, port = self._first_address(request)
+        addresses = [first, *(self._free_address() for _ in request.hosts[1:])]
         programs = await asyncio.to_thread(self._image_path, request.image)
         hosts = tuple(
             Host(
@@ -184,6 +185,7 @@ class Farm:
             for host in hosts if request.cut else ():
                 write_routes(host.routes, [self._every_address], self._hole)
         except BaseException:
+            self._coordinators.remove(request.name)
             await self._switch_off_hosts(hosts)
             shutil.rmtree(self._folder(request.name), ignore_errors=True)
             raise
@@ -205,6 +207,16 @@ class Farm:
             await asyncio.gather(*(host.disconnect() for host in hosts))
         await asyncio.gather(*(host.ended() for host in hosts))
 
+    def _first_address(self, request: SliceRequest) -> tuple[str, int]:
+        """Return an address for host 0 whose port for programs is free, and the port of the slice's group."""
+        for _ in range(1000):
+            address = self._free_address()
+            group = request.group or request.name
+            port = self._coordinators.add(request.name, group, coordinator_port(address))
+            if port is not None:
+                return address, port
+        raise TpujobError("no port is free on which a program of a slice could wait for its hosts")
+
     def _free_address(self) -> str:
         """Return the next address on which the port is free. An address is reused only after 60,000 others."""
         for _ in range(1000):
@@ -212,13 +224,6 @@ class Farm:
             if can_bind(address, self.ssh_port):
                 return address
         raise TpujobError(f"no loopback address is free on port {self.ssh_port}")
-
-    def _coordinator_port(self, group: str) -> int:
-        """Return the port of JAX's coordinator in a group of slices, which no other group has: JAX listens on every
-        address of this machine, so the programs of two groups would meet at a common port."""
-        if group not in self._port_of_group:
-            self._port_of_group[group] = next(self._ports)
-        return self._port_of_group[group]
 
     def _get(self, name: str) -> _Slice:
         if name not in self._slices:
@@ -242,6 +247,27 @@ def _announce(slice_: _Slice, event: str) -> None:
         host.metadata.set(MAINTENANCE, event)
 
 
+class Coordinators:
+    """The ports on which programs of the slices wait for their hosts, each of one group only."""
+
+    def __init__(self) -> None:
+        self._of_slice: dict[str, tuple[str, int]] = {}  #: group and own port
+        self._of_group: dict[str, int] = {}
+
+    def add(self, slice_: str, group: str, port: int) -> int | None:
+        """Reserve the port for a slice. Return its group's, which is that of its first slice; None: it is taken."""
+        taken = {own for _, own in self._of_slice.values()} | set(self._of_group.values())
+        if port in taken or not can_bind("0.0.0.0", port):  # noqa: S104 - bound for a moment
+            return None
+        self._of_slice[slice_] = group, port
+        return self._of_group.setdefault(group, port)
+
+    def remove(self, slice_: str) -> None:
+        group, _ = self._of_slice.pop(slice_, ("", 0))
+        if group not in {other for other, _ in self._of_slice.values()}:
+            self._of_group.pop(group, None)
+
+
 # Addresses and ports -------------------------------------------------------------------------------------------------
 
 
@@ -251,20 +277,6 @@ def host_addresses(block: int) -> Iterator[str]:
         for third in range(1, 251):
             for fourth in range(1, 251):
                 yield f"127.{block}.{third}.{fourth}"
-
-
-def free_ports() -> Iterator[int]:
-    """Yield ports that are free on every address, below those of `free_everywhere`, in an endless cycle from a random
-    one. Raise TpujobError."""
-    first, count = 10000, 10000
-    start, taken = secrets.randbelow(count), 0
-    for number in itertools.count(start):
-        port = first + number % count
-        taken = 0 if can_bind("0.0.0.0", port) else taken + 1  # noqa: S104 - bound for a moment
-        if taken == 0:
-            yield port
-        elif taken == count:
-            raise TpujobError(f"no port between {first} and {first + count} is free")
 
 
 def free_everywhere() -> int:

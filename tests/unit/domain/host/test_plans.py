@@ -84,6 +84,24 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
     )
 
 
+def test_programs_on_emulated_hosts_wait_at_a_port_of_their_own() -> None:
+    """Their addresses are loopback, and one machine has their ports; JAX listens on every address of a machine."""
+    job = a_job()
+    places: list[str] = []
+    for address in ("127.12.1.1", "127.12.1.2", "127.12.2.1"):
+        slice_ = replace(job.slices[0], endpoints=(Endpoint(0, address), Endpoint(1, "127.12.9.9")))
+        plans = [plan.document for plan in launch.plans(replace(job, slices=(slice_,)))]
+        (place,) = {plan["context"]["coordinator"] for plan in plans}
+        host, _, port = place.rpartition(":")
+        assert host == address
+        assert plans[1]["preflight"]["ports"] == [int(port)]
+        places.append(port)
+    assert len(set(places)) == 3
+    assert all(10_000 <= int(port) < 20_000 for port in places), (
+        "below the ports that a system chooses"
+    )
+
+
 def test_every_host_is_told_before_which_step_it_must_resume() -> None:
     job = a_job()
     newest = replace(job.attempts[-1], resume_before=41)
