@@ -14,16 +14,19 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-from tpujob.emulator.client import storage_variables, write_ready_file
+from tpujob.emulator.client import proxy_variables, storage_variables, write_ready_file
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver, FarmApi, FarmClient, FarmError
 from tpujob.emulator.http_server import HttpThread
 from tpujob.emulator.storage import StorageFaults, StorageServer
+from tpujob.emulator.storage.certificate import server_context
 from tpujob.emulator.storage.faults import Billed
+from tpujob.emulator.storage.proxy import NAMES, StorageProxy
 from tpujob.emulator.tpu.rest import handler
 from tpujob.emulator.tpu.served_world import ServedWorld
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.errors import TpujobError
+from tpujob.lib import unix_sockets
 
 #: makes the host farm from the arguments and the URL of the storage
 FarmFactory = Callable[[argparse.Namespace, str], FarmApi]
@@ -56,9 +59,16 @@ def running(
     args.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         faults, billed = StorageFaults(), Billed()
-        storage = StorageServer(args.state, args.storage_port, faults, billed)
+        bundle, socket = (
+            args.state.absolute() / "authorities.pem",
+            unix_sockets.place(args.state, "tls.sock"),
+        )
+        tls = (socket, server_context(NAMES, bundle))
+        storage = StorageServer(args.state, args.storage_port, faults, billed, tls)
         stack.callback(storage.stop)
-        env = storage_variables(storage.url)
+        proxy = StorageProxy(socket)
+        stack.callback(proxy.stop)
+        env = {**storage_variables(storage.url), **proxy_variables(proxy.url, bundle)}
         world = ServedWorld(
             time.time, storage_faults=faults, host_env=env, billed=billed, **world_options
         )

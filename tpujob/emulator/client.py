@@ -100,6 +100,17 @@ def storage_variables(url: str) -> dict[str, str]:
     }
 
 
+def proxy_variables(url: str, bundle: Path) -> dict[str, str]:
+    """Return variables that lead TensorFlow's `gs://` to the emulated storage: the proxy at `url`, and in `bundle` the
+    authorities to trust. In capitals: gRPC, by which JAX's hosts meet, obeys the other spelling."""
+    return {
+        "HTTPS_PROXY": url,
+        "NO_PROXY": "localhost,127.0.0.0/8,127.0.0.1,metadata.google.internal",
+        "CURL_CA_BUNDLE": str(bundle),
+        "JAX_CHECK_PROXY_ENVS": "false",  # else JAX warns of a proxy at each start
+    }
+
+
 def shell_variables(
     emulator: Mapping[str, Any], farm: Mapping[str, Any], *, project: str, gcloud: Path
 ) -> dict[str, str]:

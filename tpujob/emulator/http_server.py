@@ -8,6 +8,7 @@ import contextlib
 import json
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from email.utils import formatdate
@@ -17,7 +18,7 @@ from typing import Any, BinaryIO, cast
 import starlette.requests
 import uvicorn
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -46,12 +47,14 @@ class Request(starlette.requests.Request):
     @property
     def base(self) -> str:
         """The server's address, as the client knows it."""
-        return f"http://{self.headers.get('host', 'localhost')}"
+        return f"{self.scope['scheme']}://{self.headers.get('host', 'localhost')}"
 
     @property
     def is_from_this_machine(self) -> bool:
         """Whether a program of this machine sent the request, and not a web page in a browser. A page reaches loopback
-        by a name that resolves to it, or across origins."""
+        by a name that resolves to it, or across origins. No browser trusts the certificate for other names."""
+        if self.scope["scheme"] == "https":
+            return True
         host, site = self.headers.get("host", ""), self.headers.get("sec-fetch-site", "none")
         return bool(_LOOPBACK.fullmatch(host)) and site == "none" and "origin" not in self.headers
 
@@ -110,8 +113,16 @@ def json_response(
 class HttpThread:
     """A server in its own thread, from the constructor to `stop`. Raise OSError when the port is taken."""
 
-    def __init__(self, handler: Handler, address: int | Path, *, name: str) -> None:
-        """`address`: a port of loopback, which `url` then names, or the path of a Unix socket."""
+    def __init__(
+        self,
+        handler: Handler,
+        address: int | Path,
+        *,
+        name: str,
+        tls: tuple[Path, ssl.SSLContext] | None = None,
+    ) -> None:
+        """`address`: a port of loopback, which `url` then names, or the path of a Unix socket. `tls`: the path of one
+        more Unix socket, and the context for its connections."""
         self._path = address if isinstance(address, Path) else None
         if isinstance(address, Path):
             self._socket = unix_sockets.listen(address)
@@ -120,6 +131,8 @@ class HttpThread:
             self._socket = socket.create_server(("127.0.0.1", address))
             self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._server = HttpServer(handler)
+        self._tls_server, self._tls = HttpServer(handler), tls
+        self._tls_socket = unix_sockets.listen(tls[0]) if tls else None
         self._loop = asyncio.new_event_loop()
         self._end = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -130,8 +143,9 @@ class HttpThread:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join()
-        if self._path:
-            unix_sockets.remove(self._path)
+        for path in (self._path, self._tls[0] if self._tls else None):
+            if path:
+                unix_sockets.remove(path)
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
@@ -139,8 +153,11 @@ class HttpThread:
 
     async def _main(self) -> None:
         await self._server.serve(self._socket)
+        if self._tls and self._tls_socket:
+            await self._tls_server.serve(self._tls_socket, self._tls[1])
         await self._end.wait()
         await self._server.close()
+        await self._tls_server.close()
 
 
 class HttpServer:
@@ -168,15 +185,16 @@ class HttpServer:
         await self.serve(sock)
         return int(sock.getsockname()[1])
 
-    async def serve(self, sock: socket.socket) -> None:
+    async def serve(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         loop = asyncio.get_running_loop()
-        make = lambda: _Connection(self._config, self._state, {})  # noqa: E731
+        kind = _TlsConnection if tls else _Connection
+        make = lambda: kind(self._config, self._state, {})  # noqa: E731
         unix = sock.family == socket.AF_UNIX
         create = loop.create_unix_server if unix else loop.create_server
         if not unix:
             # asyncio sets it only on a socket that names its protocol; without it a body waits for 40 ms
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._server = await create(make, sock=sock, backlog=_BACKLOG)
+        self._server = await create(make, sock=sock, backlog=_BACKLOG, ssl=tls)
 
     async def close(self) -> None:
         """Stop listening and drop every connection, answered or not."""
@@ -205,7 +223,8 @@ class HttpServer:
                 response = await self._handler(request)
             except TooLarge:
                 response = Response(b"the body is too large\n", 413)
-            await response(scope, receive, send)
+            is_tls = scope["scheme"] == "https"
+            await response(scope, receive, _spelling(send) if is_tls else send)
 
 
 class _Connection(HttpToolsProtocol):
@@ -216,6 +235,43 @@ class _Connection(HttpToolsProtocol):
         if not unix_sockets.is_own(transport.get_extra_info("socket")):
             transport.write(_STRANGER)
             transport.close()
+
+
+class _TlsConnection(_Connection):
+    """A connection from TensorFlow, which sends Transfer-Encoding beside Content-Length: `identity`, which RFC 7230 has
+    removed, with an empty body, and `chunked` with the pieces of an upload."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        assert self.parser
+        self.parser.set_dangerous_leniencies(lenient_chunked_length=True)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.cycle or self.cycle.response_complete:  # a request begins
+            head, end, body = data.partition(b"\r\n\r\n")
+            data = head.replace(b"\r\nTransfer-Encoding: identity", b"") + end + body
+        super().data_received(data)
+
+
+class _Spelled(bytes):
+    """The name of a header that uvicorn, which writes all names in lower case, sends as it is spelled."""
+
+    def lower(self) -> bytes:
+        return self
+
+
+#: names of headers that TensorFlow does not find in another spelling
+_SPELLINGS = {name.lower(): _Spelled(name) for name in (b"Location", b"Range")}
+
+
+def _spelling(send: Send) -> Send:
+    async def spelled(message: Message) -> None:
+        if "headers" in message:
+            pairs = message["headers"]
+            message["headers"] = [(_SPELLINGS.get(name, name), value) for name, value in pairs]
+        await send(message)
+
+    return spelled
 
 
 async def _run_loop_briefly() -> None:

@@ -73,7 +73,9 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 @stranger.needed
 def test_another_user_gets_nothing_at_any_port_or_socket(emulator: Emulator) -> None:
     ports = [port for port in emulator.ports() if port[1] != emulator.farm.ssh_port]
-    assert len(ports) == 3, f"the REST face, the storage, a metadata server, and not {ports}"
+    assert len(ports) == 4, (
+        f"the REST face, the storage, its proxy, a metadata server, and not {ports}"
+    )
     sockets = [emulator.ready["tpu"].removeprefix("unix:"), emulator.ready["control"]]
     sockets.append(emulator.farm.ready["control"])
     answers = stranger.run(KNOCK, {"ports": ports, "sockets": sockets, "paths": PATHS})

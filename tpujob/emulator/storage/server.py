@@ -7,6 +7,7 @@ and decompressive transcoding are not emulated.
 
 import logging
 import re
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -39,14 +40,16 @@ class StorageServer:
         port: int = 0,
         faults: StorageFaults | None = None,
         billed: Billed | None = None,
+        tls: tuple[Path, ssl.SSLContext] | None = None,
     ) -> None:
+        """`tls`: the path of a Unix socket on which the same objects are served by TLS, and its context."""
         self._disk = ObjectStore(state)
         self._uploads = Uploads(self._disk)
         self._xml = XmlApi(self._disk)
         apis = (self._uploads.handle, JsonApi(self._disk).handle, self._xml.handle)
         handler = _handler(apis, faults or StorageFaults(), billed or Billed())
         try:
-            self._http = HttpThread(handler, port, name="storage")
+            self._http = HttpThread(handler, port, name="storage", tls=tls)
         except OSError:
             self._disk.close()
             raise
