@@ -116,7 +116,7 @@ def an_hour(hosts: int, *, followed: bool, minutes: float = 60.0) -> Bill:
     sim, bill = Sim(0), Bill()
     with tempfile.TemporaryDirectory() as folder, virtual(sim, *_timed()):
         clock = _Time(sim)
-        stage = Stage(Path(folder), hosts=hosts, clock=clock, report_every=REPORT_EVERY)
+        stage = Stage(Path(folder), clock=clock, report_every=REPORT_EVERY)
         try:
             hour = _Hour(sim, stage, bill, Path(folder))
             sim.spawn(lambda: hour.begin(hosts, followed=followed))

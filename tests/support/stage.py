@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.records import a_slice
 from tests.support.world import (
     Bucket,
     Clock,
@@ -14,7 +15,6 @@ from tests.support.world import (
     Faults,
     HostsOfCloud,
     Killed,
-    Machine,
     SecretsInMemory,
     orphans,
     service,
@@ -25,7 +25,6 @@ from tpujob.domain.capacity.settings import ANYTHING
 from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.model import Job, State
 from tpujob.domain.money.shared import SharedBudget
-from tpujob.domain.observations import SliceState
 from tpujob.engine.notification_collector import NotificationSetup
 from tpujob.engine.orphans import Swept
 from tpujob.engine.reconciler import Reconciler
@@ -49,14 +48,13 @@ class Stage:
         self,
         folder: Path,
         *,
-        hosts: int = 2,
         budgets: Sequence[SharedBudget] = (),
         clock: Clock | None = None,
         report_every: float = 15.0,
     ) -> None:
         self.budgets, self.report_every = budgets, report_every
         self.clock, self.faults = clock or Clock(), Faults()
-        self.cloud = Cloud(self.clock, self.faults, hosts=hosts)
+        self.cloud = Cloud(self.clock, self.faults)
         self.clouds = {CLOUD_TPU: self.cloud}  #: by provider
         self.bucket = Bucket(self.clock, self.faults)
         self.copies = CopiesOfBucket(self.bucket, self.faults)
@@ -93,8 +91,7 @@ class Stage:
 
     def preempt(self) -> None:
         """Let the cloud preempt every slice."""
-        for machine in self.cloud.machines.values():
-            machine.state = SliceState.PREEMPTED
+        self.cloud.preempt()
 
     def sweep(self, *zones: str) -> Swept:
         """Sweep as the loop does, in these zones or in all."""
@@ -166,7 +163,8 @@ class Stage:
 
     def reports(self, job_id: str, **fields: object) -> None:
         """Write the same report for every host."""
-        for host in range(self.cloud.hosts):
+        slice = self.job(job_id).slice
+        for host in range(len(slice.endpoints) if slice else 0):
             self.report(job_id, host, **fields)
 
     def finish(self, job_id: str, *codes: int) -> None:
@@ -219,8 +217,8 @@ def bad_device(stage: Stage, job_id: str) -> None:
 def leftover(
     stage: Stage, name: str, zone: str, job_id: str = "000009", age: float = 3600.0
 ) -> None:
-    created = stage.clock.now() - age
-    stage.cloud.machines[name] = Machine(name, zone, job_id, created)
+    stage.cloud.add(a_slice(name=name, zone=zone), job_id, age=age)
+    stage.cloud.created.remove(name)
 
 
 @pytest.fixture

@@ -7,21 +7,33 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import IO, Any, cast
 
 from tests.support.callers import ADA
+from tests.support.model_slices import ModelSlices
+from tpujob.adapters.cloud_tpu.request import slice_of
 from tpujob.api import HostAccess
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.copies import Copy, CopyProgress
-from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.accelerators import find
 from tpujob.domain.hardware.generations import CLOUD_TPU
-from tpujob.domain.model import Endpoint, Slice
+from tpujob.domain.hardware.pricing import find_pricing
+from tpujob.domain.model import Slice
 from tpujob.domain.money.estimate_shapes import Surroundings
-from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
+from tpujob.domain.observations import Present, SliceSeen, SliceState, Unknown
+from tpujob.emulator.cloud import interruptions, nodes, queue
+from tpujob.emulator.cloud.errors import Quota
+from tpujob.emulator.cloud.queue import nodes_of
+from tpujob.emulator.cloud.records import BringUp, Effect, Latencies, Node, Queued, TakeDown
+from tpujob.emulator.cloud.stock import HostStock
+from tpujob.emulator.cloud.world import World as Model
+from tpujob.emulator.farm import HostUp
 from tpujob.engine import Loop, Pulse
 from tpujob.engine.notification_collector import NotificationSetup
 from tpujob.engine.notifier import Sender
@@ -50,6 +62,9 @@ from tpujob.service.notifications import Notifications
 from tpujob.service.parts import Parts, ServiceSettings
 from tpujob.service.submission import TypesInZone, types_unknown
 
+#: of the model of the cloud, in seconds
+AT_ONCE = Latencies(accept=0, create=5, delete=0, suspend=0, stop=0)
+
 
 class Killed(BaseException):
     """The death of the backend at this point; no later code runs."""
@@ -73,14 +88,23 @@ class Clock:
 
 @dataclass
 class Machine:
+    """A slice in the cloud, and what runs on its hosts."""
+
     name: str
     zone: str
     job_id: str
-    created_at: float
-    state: SliceState = SliceState.CREATING
-    hosts: int = 2
+    racks: list[str]  #: the physical machine below each host
+    look: Callable[[], SliceSeen]  #: the cloud's present answer
     programs: dict[int, int] = field(default_factory=dict)  #: host -> attempt that runs there
-    racks: list[str] = field(default_factory=list)  #: the physical machine below each host
+
+    @property
+    def state(self) -> SliceState | None:
+        seen = self.look()
+        return seen.state if isinstance(seen, Present) else None
+
+    @property
+    def hosts(self) -> int:
+        return len(self.racks)
 
 
 class Faults:
@@ -104,86 +128,158 @@ class Faults:
         return result
 
 
-class Cloud:
-    """The Slices port. Slices become ready 5 s after they were requested."""
+class Cloud(Model):
+    """The Slices port over the model of the cloud. Slices become ready 5 s after they were requested; all else is done
+    at once."""
 
-    def __init__(self, clock: Clock, faults: Faults, *, hosts: int = 2) -> None:
-        self.clock, self.faults, self.hosts = clock, faults, hosts
+    def __init__(self, clock: Clock, faults: Faults) -> None:
+        super().__init__(lambda: clock.time, AT_ONCE, stock=HostStock(256, only=()))
+        self.refusals = faults
+        self.slices = ModelSlices(self)
         self.machines: dict[str, Machine] = {}
         self.users: dict[str, str] = {}  #: for whom slices were asked for, by slice
         self.full: set[str] = set()  #: zones without capacity
-        self.quotas: dict[str, int] = {}  #: by zone: cores that may be held
-        self.cores: dict[str, int] = {}  #: of each slice that was made
-        self.queues: set[str] = set()  #: zones in which a request only waits
+        self.quotas: dict[str, int] = {}  #: by zone: limit of each quota, in its own unit
+        self.waiting: set[str] = set()  #: zones in which a request only waits
         self.unlisted: set[str] = (
             set()
         )  #: zones that lists cannot reach, and slices that they leave out
         self.created: list[str] = []  #: every create that made something, in order
         self.most_alive = 0
+        self._lock = threading.RLock()  #: several backends may call at once
+
+    # The port
 
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
-        if "look" in self.faults.broken:
+        if "look" in self.refusals.broken:
             return Unknown("503 the service is unavailable")
-        machine = self.machines.get(slice.name)
-        return self._seen(machine) if machine else Absent()
+        return self.now(slice)
 
     def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
-        if "list" in self.faults.broken:
+        if "list" in self.refusals.broken:
             return SliceSurvey({}, dict.fromkeys(zones, "503 the service is unavailable"), 1)
-        listed = [m for m in self.machines.values() if m.zone in set(zones) - self.unlisted]
-        seen = {m.name: self._seen(m) for m in listed if m.name not in self.unlisted}
+        reached = set(zones) - self.unlisted
+        with self._lock:
+            self.run()
+            seen: dict[str, SliceSeen] = {
+                name: state
+                for name, state in self.slices.listed().items()
+                if self.machines[name].zone in reached and name not in self.unlisted
+            }
         return SliceSurvey(seen, dict.fromkeys(self.unlisted & {*zones}, "not reached"), 2)
-
-    def _seen(self, machine: Machine) -> Present:
-        age = self.clock.time - machine.created_at
-        if machine.state is SliceState.CREATING and age >= 5:
-            machine.state = SliceState.READY
-        k = machine.name.rpartition("-")[2]
-        endpoints = tuple(Endpoint(i, f"10.0.{k}.{i}") for i in range(machine.hosts))
-        return Present(machine.state, endpoints if machine.state is SliceState.READY else ())
 
     def create(
         self, slice: Slice, *, job_id: str, public_key: str, timeout: float, user: str = ""
     ) -> None:
+        if slice.name not in self.machines:
+            self._check_refused(slice)
+        self.users[slice.name] = user
+        self.refusals.effect("create", lambda: self.add(slice, job_id))
+
+    def _check_refused(self, slice: Slice) -> None:
         if slice.zone in self.full:
             raise Refused(f"There is no more capacity in the zone {slice.zone}", cause="STOCKOUT")
-        cores = accelerators.find(slice.type).cores * slice.tpu_slices
-        held = sum(self.cores[m.name] for m in self.machines.values() if m.zone == slice.zone)
-        limit = self.quotas.get(slice.zone)
-        if limit is not None and held + cores > limit:
-            text = f"Quota limit 'TPUV4s' has been exceeded. Limit: {limit} in zone {slice.zone}"
-            raise Refused(text, cause="QUOTA", scope="zone", limit=limit)
-        self.cores[slice.name] = cores
-        if self.faults.refuse_create:
-            cause, message = self.faults.refuse_create.pop(0)
+        if self.refusals.refuse_create:
+            cause, message = self.refusals.refuse_create.pop(0)
             raise Refused(message, cause=cause)
-        self.users[slice.name] = user
-        self.faults.effect("create", lambda: self.add(slice, job_id))
-
-    def add(self, slice: Slice, job_id: str) -> None:
-        if slice.name in self.machines:
-            return
-        taken = {rack for m in self.machines.values() for rack in m.racks}
-        free = (f"{slice.zone}-{n:02}" for n in range(1000))
-        racks = [rack for rack in free if rack not in taken][: self.hosts]  # the lowest first
-        state = SliceState.WAITING if slice.zone in self.queues else SliceState.CREATING
-        self.machines[slice.name] = Machine(
-            slice.name, slice.zone, job_id, self.clock.time, state, hosts=self.hosts, racks=racks
-        )
-        self.created.append(slice.name)
-        self.most_alive = max(self.most_alive, len(self.machines))
 
     def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
-        self.faults.effect("delete", lambda: self.machines.pop(slice.name, None))
+        def delete() -> None:
+            with self._lock:
+                self.slices.delete(slice, even_suspending=even_suspending)
+                self.run()
+
+        self.refusals.effect("delete", delete)
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
-        if "list" in self.faults.broken:
+        if "list" in self.refusals.broken:
             raise Transient("503 the service is unavailable")
-        return [
-            Owned(m.name, m.zone, m.job_id, m.created_at, CLOUD_TPU)
-            for m in self.machines.values()
-            if m.zone in zones
-        ]
+        with self._lock:
+            return self.slices.owned(zones)
+
+    # What happens in the cloud
+
+    def now(self, slice: Slice) -> SliceSeen:
+        with self._lock:
+            self.run()
+            return self.slices.look(slice)
+
+    def add(self, slice: Slice, job_id: str, *, age: float = 0.0) -> None:
+        """Request a slice, or adopt one that exists. `age`: so many seconds ago. Raise Refused."""
+        with self._lock:
+            self._add(slice, job_id, age)
+
+    def _add(self, slice: Slice, job_id: str, age: float) -> None:
+        self.stock.open(slice.zone, slice.type)
+        generation, kind = find(slice.type).generation, find_pricing(slice.pricing).quota
+        self.faults.quotas = {
+            (zone, generation, kind): Quota(zone, generation, kind, limit)
+            for zone, limit in self.quotas.items()
+        }
+        is_new = slice.name not in self.machines
+        if slice.provider != CLOUD_TPU:  # whose images are not Cloud TPU's
+            slice = replace(slice, system_image="tpu-vm-base")
+        queued = self.slices.request(slice, job_id)
+        if is_new:
+            queued.held_until = math.inf if slice.zone in self.waiting else 0.0
+            queued.created_at -= age
+            self.created.append(slice.name)
+            look = partial(self.now, slice)
+            self.machines[slice.name] = Machine(slice.name, slice.zone, job_id, [], look)
+            self.most_alive = max(self.most_alive, len(self.machines))
+        self.run()
+
+    def grant(self, name: str) -> None:
+        """Give a request that waits its slice, which is ready at once."""
+        (queued,) = [queued for queued in self.queued.values() if queued.id == name]
+        queued.held_until, self.latencies = 0.0, replace(AT_ONCE, create=0.0)
+        self.room_changed()
+        self.run()
+        self.latencies = AT_ONCE
+
+    def preempt(self, *names: str) -> None:
+        """Preempt these slices, or all."""
+        self.run()
+        for queued in list(self.queued.values()):
+            for node in nodes_of(self, queued) if not names or queued.id in names else ():
+                interruptions.take_away(self, node)
+        self.run()
+
+    def vanish(self, *names: str, takes: float = 0.0) -> None:
+        """Delete these slices, or all, as a person does; they are DELETING for so many seconds."""
+        self.latencies = replace(AT_ONCE, delete=takes)
+        for queued in list(self.queued.values()):
+            if not names or queued.id in names:
+                queue.delete(self, queued.name, force=True, api="v2")
+        self.run()
+        self.latencies = AT_ONCE
+
+    def run(self) -> None:
+        """Make the changes that are due. Hosts do at once what they are told."""
+        self.advance()
+        while effects := self.take_effects():
+            for effect in effects:
+                self._answer(effect)
+            self.advance()
+
+    def _answer(self, effect: Effect) -> None:
+        match effect:
+            case BringUp(node):
+                name, place = slice_of(node.id)
+                racks, first = self.machines[name].racks, place * len(node.physical)
+                racks += node.physical
+                k = name.rpartition("-")[2]
+                up = [HostUp(f"10.0.{k}.{first + host}", {}) for host in range(len(node.physical))]
+                nodes.hosts_up(self, node, up)
+            case TakeDown(node):
+                nodes.hosts_down(self, node)
+            case _:
+                pass  # nothing here repairs or disturbs hosts
+
+    def remove(self, record: Node | Queued) -> None:
+        super().remove(record)
+        if isinstance(record, Queued):
+            del self.machines[record.id]
 
 
 class HostsOfCloud:

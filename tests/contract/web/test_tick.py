@@ -84,7 +84,7 @@ def test_a_slice_is_asked_for_on_behalf_of_the_jobs_owner(stage: Stage) -> None:
 
 
 def test_two_callers_at_once_make_one_slice(stage: Stage) -> None:
-    stage.cloud.queues.add("us-central2-b")  # requests wait, so that every pass ends soon
+    stage.cloud.waiting.add("us-central2-b")  # requests wait, so that every pass ends soon
     jobs = [stage.create(name=f"job-{n}") for n in range(4)]
     with ExitStack() as ends:
         loops = [loop_of(stage) for _ in range(2)]

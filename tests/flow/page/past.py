@@ -8,7 +8,6 @@ from tests.support.records import accusation, curves_in
 from tests.support.stage import Stage
 from tpujob.agent.upload.progress import Series
 from tpujob.domain.access import Principal
-from tpujob.domain.observations import SliceState
 from tpujob.protocol import paths
 
 SPEC: dict[str, Any] = {
@@ -39,7 +38,7 @@ def preempted(stage: Stage, principal: Principal, **changes: Any) -> str:
     stage.draw(job, curves, evidence=stage.bucket.objects[report_of(stage, job)][0])
     stage.running(job, 2)
     tell(stage, job, 1001, 3400, seconds=3000, checkpoint=3000, resumed_from=1000)
-    stage.cloud.machines[stage.job(job).slices[-1].name].state = SliceState.PREEMPTED
+    stage.cloud.preempt(stage.job(job).slices[-1].name)
     stage.running(job, 3)
     for number in (1, 2):  # two owners: programs of all keep off it
         proof = accusation(f"00009{number}", owner=f"uid:{number}", at=stage.clock.now())

@@ -13,7 +13,6 @@ from tests.flow.page.story import axe, fits
 from tests.support.callers import ADA
 from tests.support.stage import SPEC
 from tpujob.domain.model import Proof, State, Unreached, Verdict
-from tpujob.domain.observations import SliceState
 from tpujob.web.pages.frame import ALONE
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>{{ 7*7 }}\u202etxt.exe'\"`</td>"
@@ -120,7 +119,7 @@ def test_a_curve_grows_on_an_open_page(site: Site, open_tab: OpenTab, path: str)
     expect(loss.locator(".plot")).to_have_attribute("data-steps", re.compile(" 600$"))
     expect(loss.locator(".newest")).not_to_have_text(last or "")
     expect(loss.locator("polyline.lost")).to_have_count(0)
-    stage.cloud.machines[stage.job(job).slices[-1].name].state = SliceState.PREEMPTED
+    stage.cloud.preempt(stage.job(job).slices[-1].name)
     stage.running(job, 2)
     site.changes.poke()
     expect(loss.locator("polyline.lost")).to_have_count(1)

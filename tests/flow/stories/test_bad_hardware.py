@@ -22,7 +22,7 @@ def test_a_bad_slice_is_kept_until_another_one_is_there_and_then_given_back(stag
     assert job.attempt is not None
     assert job.attempt.resume_before == 41, "only checkpoints before the verdict are resumed from"
     machines = {m.name: m.racks for m in stage.cloud.machines.values()}
-    assert machines[job.attempt.slice] == ["us-central2-b-02", "us-central2-b-03"], (
+    assert machines[job.attempt.slice] == ["us-central2-b-h002", "us-central2-b-h003"], (
         "given back first, the same machines would have been handed out again"
     )
     job = stage.until(job_id, lambda j: not j.condemned)
@@ -47,19 +47,19 @@ def test_the_machine_that_a_replay_names_is_remembered_across_jobs(stage: Stage)
     stage.running(first, attempt=2)
     stage.until(first, lambda j: not j.condemned)
     (suspect,) = stage.store.reputation.suspects()
-    assert suspect.physical == "us-central2-b-01", "host 1's machine, not the whole slice"
+    assert suspect.physical == "us-central2-b-h001", "host 1's machine, not the whole slice"
     assert "device 2 of host 1" in suspect.accusations[0].text
 
     second = stage.create(name="other")  # is handed out the bad machine again
     job = stage.running(second, attempt=2)
     assert attempts(job)[0][1] == "PREFLIGHT"
     assert job.attempts[0].detail == (
-        "host 1: the program is kept off the physical machine us-central2-b-01: attempt 1 of "
+        "host 1: the program is kept off the physical machine us-central2-b-h001: attempt 1 of "
         "job 000001 accuses it: device 2 of host 1 made a NaN at step 41"
     )
     assert job.attempt is not None
     assert job.attempt.number == 2
-    assert "us-central2-b-01" not in stage.cloud.machines[job.attempt.slice].racks
+    assert "us-central2-b-h001" not in stage.cloud.machines[job.attempt.slice].racks
 
 
 def test_with_release_a_bad_slice_is_given_back_at_once(stage: Stage) -> None:
@@ -100,7 +100,7 @@ def open_ones(stage: Stage) -> list[tuple[str, str]]:
 def test_a_program_that_finds_no_tpu_on_any_machine_marks_none_of_them(stage: Stage) -> None:
     job_id = stage.create(recovery={"failures": 1})
     without_tpu(stage, job_id, 1)
-    assert open_ones(stage) == [("us-central2-b-00", "open")]
+    assert open_ones(stage) == [("us-central2-b-h000", "open")]
     without_tpu(stage, job_id, 2)
     assert len(open_ones(stage)) == 2
     job = without_tpu(stage, job_id, 3)
@@ -122,4 +122,4 @@ def test_a_program_that_finds_its_tpu_elsewhere_proves_what_it_said(stage: Stage
     stage.clock.sleep(30)
     stage.reports(first, step=3)
     stage.until(first, lambda j: j.attempts[1].progress.step is not None)
-    assert open_ones(stage) == [("us-central2-b-00", "proved")]
+    assert open_ones(stage) == [("us-central2-b-h000", "proved")]

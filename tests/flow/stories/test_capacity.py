@@ -10,7 +10,6 @@ from tpujob.doctor.quota import QuotaOverview, overview
 from tpujob.domain.capacity.circuits import RAISED
 from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.model import Cause, State
-from tpujob.domain.observations import SliceState
 from tpujob.errors import BadSpec
 from tpujob.service.backend.capacity import Quotas
 
@@ -23,7 +22,6 @@ def asked(stage: Stage, job_id: str) -> list[str]:
 
 
 def test_a_stockout_sends_the_job_to_the_next_zone_at_once(stage: Stage) -> None:
-    stage.cloud.hosts = 1
     stage.cloud.full = {"us-east5-b"}
     job_id = stage.create(tpu=V6E)
     before = stage.clock.now()
@@ -34,7 +32,6 @@ def test_a_stockout_sends_the_job_to_the_next_zone_at_once(stage: Stage) -> None
 
 
 def test_the_next_job_does_not_ask_where_the_first_was_just_refused(stage: Stage) -> None:
-    stage.cloud.hosts = 1
     stage.cloud.full = {"us-east5-b"}
     first = stage.create(tpu=V6E)
     stage.until(first, lambda j: len(j.slices) == 2)
@@ -53,7 +50,6 @@ def test_without_room_anywhere_pauses_grow_and_the_wait_is_shown(stage: Stage) -
     assert "stockout in us-east5-" in message, message
     assert "next try there in" in message, message
     stage.cloud.full = set()
-    stage.cloud.hosts = 1
     assert stage.until(job_id, State.RUNNING, limit=2000).retries_used.get("stockouts") is None
 
 
@@ -114,12 +110,12 @@ def test_resume_gives_a_job_that_waited_too_long_its_time_again(stage: Stage) ->
 
 
 def test_in_the_only_zone_the_place_in_the_queue_is_kept(stage: Stage) -> None:
-    stage.cloud.queues = {"us-central2-b"}
+    stage.cloud.waiting = {"us-central2-b"}
     job_id = stage.create()
     began = stage.clock.now()
     stage.until(job_id, lambda j: stage.clock.now() - began > 10_000, limit=3000)
     assert asked(stage, job_id) == ["b"]
-    stage.cloud.machines["tj-000001-1"].state = SliceState.READY
+    stage.cloud.grant("tj-000001-1")
     stage.running(job_id)
 
 
@@ -142,7 +138,7 @@ def turn(stage: Stage, *jobs: str, seconds: int) -> None:
 def test_a_job_above_the_quota_keeps_nobody_else_waiting_and_says_what_it_needs(
     stage: Stage,
 ) -> None:
-    stage.cloud.hosts, stage.cloud.quotas = 1, {V4: 48}
+    stage.cloud.quotas = {V4: 48}
     never = of_size(stage, "v4-64")
     turn(stage, never, seconds=20)
     assert len(stage.job(never).slices) == 1
@@ -166,7 +162,7 @@ def test_a_job_above_the_quota_keeps_nobody_else_waiting_and_says_what_it_needs(
 
 
 def test_a_new_backend_knows_the_limit_and_a_person_may_ask_again(stage: Stage) -> None:
-    stage.cloud.hosts, stage.cloud.quotas = 1, {V4: 48}
+    stage.cloud.quotas = {V4: 48}
     never = of_size(stage, "v4-64")
     turn(stage, never, seconds=20)
     stage.reconciler = stage.new_backend()
@@ -183,7 +179,7 @@ def test_a_new_backend_knows_the_limit_and_a_person_may_ask_again(stage: Stage) 
 def test_a_newer_reading_of_the_quota_lets_a_larger_job_in_and_those_that_wait(
     stage: Stage,
 ) -> None:
-    stage.cloud.hosts, stage.cloud.quotas = 1, {V4: 48}
+    stage.cloud.quotas = {V4: 48}
 
     def read() -> QuotaOverview:
         quota = EmulatedQuota(emulator_with(stage.cloud.quotas[V4]))
@@ -208,7 +204,7 @@ def emulator_with(limit: int) -> dict[str, object]:
 
 
 def test_chips_that_come_free_are_requested_at_once(stage: Stage) -> None:
-    stage.cloud.hosts, stage.cloud.quotas = 1, {V4: 8}
+    stage.cloud.quotas = {V4: 8}
     first = of_size(stage, "v4-8")
     stage.running(first)
     second = of_size(stage, "v4-8")
@@ -255,7 +251,6 @@ def test_a_slice_larger_than_the_quota_in_the_settings_is_refused_at_submission(
     ):
         of_size(stage, "v4-64")
     assert stage.api.plan({**SPEC, "tpu": {"type": "v4-48", "zones": [V4]}})
-    stage.cloud.hosts = 1
     either = {"type": ["v4-64", "v4-8"], "zones": [V4], "pricing": "spot"}
     stage.running(stage.create(tpu=either))
     stage.reconciler.queue.settings = QueueSettings()

@@ -40,7 +40,7 @@ class RealCloud:
         if isinstance(seen, Present) and seen.state is SliceState.READY:
             self.machines.setdefault(
                 slice.name,
-                Machine(slice.name, slice.zone, "", 0.0, SliceState.READY, racks=["", ""]),
+                Machine(slice.name, slice.zone, "", ["", ""], lambda: seen),
             )
         return seen
 

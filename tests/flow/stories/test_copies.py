@@ -250,7 +250,7 @@ def moved(stage: Stage, *, step: int | None) -> str:
     stage.report(job_id, 0, step=50, **({} if step is None else {"checkpoint": step}))
     stage.report(job_id, 1, step=50)
     stage.cloud.full.add(EAST)
-    stage.cloud.machines.clear()
+    stage.cloud.vanish()
     stage.until(job_id, lambda j: len(j.attempts) == 2)
     return job_id
 

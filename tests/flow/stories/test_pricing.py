@@ -45,7 +45,7 @@ def test_a_row_makes_a_pricing_known(stage: Stage) -> None:
     assert "preempted" not in view.get("next", {"text": "preempted"})["text"]
     [row] = stage.api.list()["rows"]
     assert row["pricing"] == "flex-start"
-    stage.cloud.machines.clear()
+    stage.cloud.vanish()
     job = stage.until(job_id, lambda job: job.attempts[0].cause is not None)
     assert job.attempts[0].cause is Cause.LOST_CONTACT, "its end is no preemption"
     with pytest.raises(BadSpec, match="allowed: spot, on-demand, reserved, flex-start"):
@@ -62,7 +62,7 @@ def test_it_draws_from_the_quota_of_its_row(stage: Stage) -> None:
     assert circuits.names(flex)[0] != circuits.names(spot)[0], (
         "a stockout of one is none of the other"
     )
-    stage.cloud.hosts, stage.cloud.quotas = 1, {V4: 8}
+    stage.cloud.quotas = {V4: 8}
     stage.running(stage.create(tpu={**TPU, "type": "v4-8"}))
     second = stage.create(tpu={**TPU, "type": "v4-8"}, hand_on=False)
     stage.until(second, lambda job: bool(job.failed_requests) and job.state is State.QUEUED)

@@ -80,7 +80,7 @@ def test_saved_work_outlives_a_slice_lost_unseen(stage: Stage, wish: str, lost: 
     if lost == "preempted":
         stage.preempt()
     else:
-        stage.cloud.machines.clear()
+        stage.cloud.vanish()
     stage.until(job_id, State.CANCELLED)
     view = stage.api.get(job_id)
     assert (view["step"], view["checkpoint"]) == (79, 79)

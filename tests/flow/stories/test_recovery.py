@@ -259,8 +259,8 @@ def test_evidence_that_cannot_be_read_changes_only_the_detail(stage: Stage) -> N
 
 @pytest.mark.parametrize(("takes", "reads"), [(0.0, 8), (2.0, 3), (100.0, 1)])
 def test_evidence_is_read_from_few_hosts_briefly(tmp_path: Path, takes: float, reads: int) -> None:
-    stage = Stage(tmp_path, hosts=20)
-    job_id = stage.started()
+    stage = Stage(tmp_path)
+    job_id = stage.started(tpu={"type": "v4-160", "zones": ["us-central2-b"]})
     stage.finish(job_id, *[1] * 20)
     stage.bucket.get_takes = takes
     before = stage.clock.now()

@@ -65,10 +65,10 @@ def test_a_swap_is_shown_with_its_verdict_and_what_is_billed_meanwhile(stage: St
     verdict = ended["verdict"]
     assert verdict is not None
     assert (verdict["step"], verdict["host"], verdict["blame"]) == (41, 1, "device")
-    assert ended["physical"][1] == "us-central2-b-01"
+    assert ended["physical"][1] == "us-central2-b-h001"
     page = why(stage, job_id)
     assert "Swap      tj-000001-1 was swapped out as bad; kept, at $7.37/h," in page
-    assert "machine us-central2-b-01" in " ".join(page.split())
+    assert "machine us-central2-b-h001" in " ".join(page.split())
     stage.until(job_id, lambda j: not j.condemned)
     assert stage.api.get(job_id)["condemned"] == []
     assert "Swap" not in why(stage, job_id)

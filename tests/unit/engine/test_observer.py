@@ -28,12 +28,13 @@ from tpujob.protocol import Phase
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path, hosts=3)
+    return Stage(tmp_path)
 
 
 @pytest.fixture
 def job(stage: Stage) -> Job:
-    return stage.running(stage.create())
+    """A job on three hosts."""
+    return stage.running(stage.create(tpu={"type": "v4-24", "zones": ["us-central2-b"]}))
 
 
 def look(stage: Stage, job: Job, *, after: float = 0.0) -> Observation:
@@ -201,11 +202,13 @@ def test_reports_are_read_only_in_states_that_need_them(stage: Stage, job: Job) 
 def test_only_what_a_decision_needs_is_read_again(stage: Stage, job: Job) -> None:
     seen, (name,) = look(stage, job, after=LAG), stage.cloud.machines
     assert (seen.listed, seen.evidence) == ({name}, False)
-    stage.cloud.machines[name].state = SliceState.PREEMPTED
+    stage.cloud.preempt(name)
     stage.faults.broken.add("blobs")
     stage.clock.sleep(1)
     fresh = stage.reconciler.observer.extend(job, seen, Needs.FRESH)
-    assert (fresh.slices[name], fresh.listed) == (Present(SliceState.PREEMPTED), frozenset())
+    newest = fresh.slices[name]
+    assert isinstance(newest, Present)
+    assert (newest.state, fresh.listed) == (SliceState.PREEMPTED, frozenset())
     assert (fresh.at, fresh.took) == (seen.at, 1)
     assert (fresh.reports, fresh.evidence) == (seen.reports, False), "they were not read again"
 

@@ -143,7 +143,7 @@ def test_the_only_provider_has_all_workers(clock: Clock) -> None:
 def test_one_sweep_lists_all_providers_at_once_and_the_outage_of_one_keeps_no_orphan_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = Stage(tmp_path, hosts=2)
+    stage = Stage(tmp_path)
     leftover(stage, "tj-000077-1", ZONE)
     stage.hosts.keys.add("tj-000066-1")
     other, together = Cloud(stage.clock, Faults()), threading.Barrier(2, timeout=60)

@@ -44,7 +44,7 @@ class Counted:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path, hosts=2)
+    return Stage(tmp_path)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_jobs_of_lost_slices_are_noted_at_once(stage: Stage, listing: SliceCache
     listing.news = news.append
     for slice_ in three:
         listing.look(slice_, timeout=10, job_id=slice_.name.upper())
-    stage.cloud.machines[three[1].name].state = SliceState.PREEMPTED
+    stage.cloud.preempt(three[1].name)
     for _ in range(2):
         stage.clock.sleep(CALLS * FOR_EACH_CALL)
         listing.look(three[0], timeout=10)
@@ -139,7 +139,7 @@ def test_a_slice_that_a_list_lacks_is_read_by_name_and_never_called_absent(
 ) -> None:
     shown, missing, gone = slices(stage, 3)
     stage.cloud.unlisted.add(missing.name)
-    del stage.cloud.machines[gone.name]
+    stage.cloud.vanish(gone.name)
     seen = looks(listing, shown, missing, gone)
     assert [type(look) for look in seen] == [Present, Present, Absent]
     assert cloud.made == {"list": 1, "look": 2}
@@ -165,7 +165,7 @@ def test_looks_at_missed_zones_are_few(stage: Stage, cloud: Counted, listing: Sl
 def test_a_list_from_before_a_look_is_not_believed(stage: Stage, listing: SliceCache) -> None:
     (slice_,) = slices(stage, 1)
     (before,) = looks(listing, slice_)
-    stage.cloud.machines[slice_.name].state = SliceState.DELETING
+    stage.cloud.vanish(slice_.name, takes=60)
     stage.clock.sleep(1)
     (by_name,) = looks(listing, slice_, by_name=True)
     stage.clock.sleep(1)
@@ -216,7 +216,7 @@ def test_no_attempt_is_ended_on_the_strength_of_a_list(stage: Stage) -> None:
     stage.clock.sleep(60)
     stage.reconciler.tick(job.id)
     assert stage.job(job.id).state is State.RUNNING
-    stage.cloud.machines[job.slice.name].state = SliceState.PREEMPTED
+    stage.cloud.preempt(job.slice.name)
     stage.clock.sleep(CALLS * FOR_EACH_CALL)
     stage.reconciler.tick(job.id)
     assert stage.job(job.id).state is not State.RUNNING, "and by a look that agrees it is"
@@ -238,7 +238,7 @@ def test_a_lost_slice_is_looked_at_once(stage: Stage, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(stage.cloud, "look", looks_at)
     monkeypatch.setattr(stage.cloud, "delete", deletes)
-    stage.cloud.machines[job.slice.name].state = SliceState.PREEMPTED
+    stage.cloud.preempt(job.slice.name)
     stage.clock.sleep(30)
     stage.reconciler.tick(job.id)
     assert (looked["before"], deleted) == (1, [job.slice.name])

@@ -68,7 +68,7 @@ def test_an_invalid_pin_is_refused(stage: Stage, name: str, verdict: str) -> Non
 
 def test_jobs_that_went_through_everything_break_no_rule(stage: Stage) -> None:
     done = stage.started()
-    stage.cloud.machines.clear()  # the slice is gone: another one
+    stage.cloud.vanish()  # the slice is gone: another one
     stage.running(done, attempt=2)
     stage.succeed(done)
     stage.faults.refuse_create = [("STOCKOUT", "There is no more capacity in the zone")] * 25

@@ -17,7 +17,6 @@ from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.gcs import GcsBlobs
 from tpujob.domain.events import EventKind
 from tpujob.domain.model import Cause, State
-from tpujob.domain.observations import SliceState
 from tpujob.emulator.storage import StorageFault, StorageFaults, StorageServer
 from tpujob.engine import Pulse
 from tpujob.engine.loop import Loop
@@ -49,7 +48,7 @@ def test_a_preemption_is_told_with_the_time_that_its_job_took_to_run_again(stage
     before = scrape(stage)
     assert value(before, "jobs", state="running") == 1
     assert value(before, "slices", state="held") == 1
-    stage.cloud.machines[f"tj-{job}-1"].state = SliceState.PREEMPTED
+    stage.cloud.preempt(f"tj-{job}-1")
     again = stage.running(job, attempt=2)
     after = scrape(stage)
     first, second = again.attempts

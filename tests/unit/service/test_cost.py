@@ -158,8 +158,10 @@ def test_goodput_and_its_parts_are_of_the_billed_time_wherever_they_are_shown(st
     stage.api.hold(job)
     stage.clock.sleep(24 * 3600)
     stage.api.release(job)
-    stage.until(job, State.PROVISIONING)
+    stage.cloud.waiting.add("us-central2-b")
+    requested = stage.until(job, State.PROVISIONING).slices[-1]
     stage.clock.sleep(2 * 3600)
+    stage.cloud.grant(requested.name)
     stage.running(job)
     stage.clock.sleep(3600)
     stage.succeed(job)

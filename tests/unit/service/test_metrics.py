@@ -6,7 +6,6 @@ from tests.support.stage import Stage
 from tpujob.agent.upload.progress import Series
 from tpujob.api import CurveView
 from tpujob.domain.model import State
-from tpujob.domain.observations import SliceState
 from tpujob.errors import NotFound
 from tpujob.service import curves
 from tpujob.service.curves import POINTS, RUNNING_TTL
@@ -22,7 +21,7 @@ def tell(stage: Stage, job_id: str, first: int, last: int, **report: object) -> 
 
 
 def preempt(stage: Stage, job_id: str) -> None:
-    stage.cloud.machines[stage.job(job_id).slices[-1].name].state = SliceState.PREEMPTED
+    stage.cloud.preempt(stage.job(job_id).slices[-1].name)
 
 
 def curve(stage: Stage, job_id: str, name: str = "loss") -> list[CurveView]:

@@ -8,7 +8,6 @@ from tests.support.stage import Stage
 from tpujob.api import JobView
 from tpujob.cli.render import words
 from tpujob.domain.model import State
-from tpujob.domain.observations import SliceState
 from tpujob.domain.progress import job_progress
 
 
@@ -140,7 +139,7 @@ def test_a_checkpoint_that_a_later_attempt_did_not_use_is_not_promised(
 ) -> None:
     job = stage.started()
     tell(stage, job, step=200, first_step=1, checkpoint=200)
-    stage.cloud.machines[stage.job(job).slices[-1].name].state = SliceState.PREEMPTED
+    stage.cloud.preempt(stage.job(job).slices[-1].name)
     stage.running(job, 2)
     tell(stage, job, step=201, **facts)
     assert stage.api.get(job)["checkpoint"] == checkpoint

@@ -14,7 +14,6 @@ from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.events import Event, EventKind, Finished
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Cause, DesiredState, Job, State
-from tpujob.domain.observations import SliceState
 from tpujob.domain.text import seconds
 from tpujob.engine.queue import REFRESH
 from tpujob.errors import BadSpec, Conflict, Forbidden, IllegalInState, Transient
@@ -109,7 +108,7 @@ def test_requests_that_came_to_nothing_are_part_of_the_wait(stage: Stage, bob: J
     assert row["order"]["raised"], "after a day of waiting"
     stage.cloud.full.clear()
     name = stage.running(job).slices[-1].name
-    stage.cloud.machines.pop(name)
+    stage.cloud.vanish(name)
     stage.cloud.full.add("us-central2-b")
     stage.until(job, State.QUEUED)
     (row,) = stage.api.queue()["rows"]
@@ -141,7 +140,7 @@ def test_a_running_job_is_held_when_it_is_queued_again(stage: Stage, bob: JobsAp
     bob.hold(job)
     assert stage.job(job).state is State.RUNNING
     assert stage.job(job).message == message
-    stage.cloud.machines[stage.job(job).slices[-1].name].state = SliceState.PREEMPTED
+    stage.cloud.preempt(stage.job(job).slices[-1].name)
     stage.until(job, State.QUEUED)
     stage.clock.sleep(600)
     turn(stage, [job], 3)
@@ -295,7 +294,7 @@ def test_whatever_comes_between_ends_well(stage: Stage, bob: JobsApi, then: str)
     if then == "cancel":
         bob.cancel(job)
     if then == "lost":
-        stage.cloud.machines.pop(name)
+        stage.cloud.vanish(name)
     ends = {"cancel": State.CANCELLED, "succeeded": State.SUCCEEDED}.get(then)
     ended = stage.until(job, ends) if ends else stage.running(job, 2)
     assert ended.retries_used == {}
