@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.local_server import LocalServer
+from tests.support.waiting import LONG
 from tests.support.waiting import until as until
 from tpujob.adapters.ssh.agent_calls import build_archive
 from tpujob.domain.host import reports
@@ -140,7 +141,7 @@ class Bucket:
 
     def _ask(self, method: str, where: str, data: bytes | None = None) -> bytes:
         request = urllib.request.Request(self.url + where, data, method=method)
-        with urllib.request.urlopen(request, timeout=60) as response:
+        with urllib.request.urlopen(request, timeout=LONG) as response:
             return response.read()
 
 

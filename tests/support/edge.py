@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from tests.support.issuer import CLIENT, REMOVED, Issuer
 from tests.support.local_server import LocalServer
 from tests.support.tls import server_tls
+from tests.support.waiting import LONG
 from tpujob.web.security import tokens
 
 IAP_AUDIENCE = "/projects/1/locations/europe-west4/services/tpujob"
@@ -48,7 +49,7 @@ class Edge(LocalServer):
             status, extra = refused
             _send(request, status, {"content-type": "text/html", **extra}, b"<html>Error</html>")
             return
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG)
         try:
             connection.request(request.command, request.path, body=body, headers=headers)
             answer = connection.getresponse()

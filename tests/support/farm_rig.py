@@ -16,6 +16,7 @@ from typing import Any
 import paramiko
 
 from tests.support.records import a_slice
+from tests.support.waiting import LONG
 from tests.support.waiting import until as until
 from tpujob.adapters.ssh import FileKeys
 from tpujob.adapters.ssh.keys import public_line
@@ -45,7 +46,7 @@ class FarmProcess:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         control = Path(self.ready["control"])
-        status, answer = call_control(control, method, path, body, timeout=60)
+        status, answer = call_control(control, method, path, body, timeout=LONG)
         assert status == 200, f"{method} {path}: {status} {answer!r}"
         return json.loads(answer)
 
@@ -86,9 +87,9 @@ class FarmProcess:
                 pkey=self._key,
                 allow_agent=False,
                 look_for_keys=False,
-                timeout=60,
-                banner_timeout=60,
-                auth_timeout=60,
+                timeout=LONG,
+                banner_timeout=LONG,
+                auth_timeout=LONG,
             )
             yield client
         finally:
@@ -97,7 +98,7 @@ class FarmProcess:
     def run(self, address: str, command: str, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
         """Run a command; return exit code (-1: by a signal), stdout, stderr."""
         with self.ssh(address) as client:
-            feed, out, err = client.exec_command(command, timeout=60)
+            feed, out, err = client.exec_command(command, timeout=LONG)
             feed.write(stdin)
             feed.channel.shutdown_write()
             stdout, stderr = out.read(), err.read()  # first: the exit code comes after all output
@@ -111,11 +112,11 @@ class FarmProcess:
     def stop(self) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=LONG)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=LONG)
 
 
 class EmulatorProcess:
@@ -134,7 +135,7 @@ class EmulatorProcess:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=LONG)
 
 
 def refuses(address: str, port: int) -> bool:

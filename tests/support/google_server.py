@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.support.local_server import LocalServer
+from tests.support.waiting import LONG
 from tpujob.config.context import Context
 from tpujob.config.queue import ChipsSetting
 from tpujob.doctor.policies import CHECKED
@@ -367,7 +368,7 @@ def _handler(google: GoogleServer) -> type[BaseHTTPRequestHandler]:
             request_ = Asked(self.command, path, parse_qs(parts.query), body, dict(self.headers))
             google.asked.append(request_)
             if path in google.silent:
-                google.released.wait(30)
+                google.released.wait(LONG)
                 return
             answer = google.answer(request_)
             code, body_ = (

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message
 
+from tests.support.waiting import LONG
+
 
 def ask(
     url: str,
@@ -17,7 +19,7 @@ def ask(
     path: str,
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
-    timeout: float = 10,
+    timeout: float = LONG,
 ) -> tuple[int, dict[str, str], Any]:
     connection = connection_to(url, timeout)
     try:
@@ -50,7 +52,7 @@ def call_app(
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 
-def connection_to(url: str, timeout: float = 10) -> http.client.HTTPConnection:
+def connection_to(url: str, timeout: float = LONG) -> http.client.HTTPConnection:
     """Open a connection to a server at `http://` or `unix:`, without TLS."""
     if not url.startswith("unix:"):
         return http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout)

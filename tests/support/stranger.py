@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import LONG
+
 needed = pytest.mark.skipif(
     os.geteuid() != 0, reason="NOT TESTED: another user at the doors, as only root can become one"
 )
@@ -25,6 +27,6 @@ os.setuid({uid})
 def run(script: str, argument: Any = None) -> Any:
     """Run a script as another user; return the JSON that it prints. The script has `given` and some imports."""
     words = [sys.executable, "-I", "-c", _BECOME.format(uid=UID) + script, json.dumps(argument)]
-    done = subprocess.run(words, cwd="/", capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, cwd="/", capture_output=True, text=True, timeout=LONG, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -14,7 +14,7 @@ from google.cloud import tpu_v2, tpu_v2alpha1
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport as AlphaTransport
 
-from tests.support.waiting import T
+from tests.support.waiting import LONG, T
 from tests.support.waiting import until as until
 from tpujob.emulator.cloud.records import Disturb, Latencies
 from tpujob.emulator.control import ControlServer
@@ -108,7 +108,7 @@ class Cloud:
 def result(operation: Any) -> Any:
     """Return the result of a long-running operation; the library's own `result` polls once a second only."""
     until(operation.done, "the operation done")
-    return operation.result(timeout=60)
+    return operation.result(timeout=LONG)
 
 
 def node(type: str = "v4-16", **fields: Any) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""One real backend with many jobs: `python -m tests.bench.scale [JOBS]`.
+"""One real backend with many jobs: `python -m tests.bench.scale [JOBS] [--steady]`.
 
 The backend is a process of its own on SQLite, with the real adapters: gRPC, HTTP and SSH on loopback to the emulator,
 which is another process with simulated hosts. CPU time is the process's own, so it does not depend on what else the
-machine does; times are wall times, and do.
+machine does; times are wall times, and do. SUBMITTED jobs are submitted and started, the others are copies of them.
 """
 
+import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -18,6 +18,7 @@ REPORT_EVERY = 60.0  #: seconds, as in the cloud
 WINDOW = 120.0  #: seconds of nothing but ticks
 RAMP = 0.15  #: seconds a job until those that run by then must do; on a machine with nothing else it takes 0.1
 FEW = 20  #: jobs that say what a backend takes without many
+SUBMITTED = 300  #: jobs that say what a start takes
 GONE, NOTICE = 100, 30.0  #: slices that are preempted at once; seconds of notice, as on spot
 SILENT = 1.0  #: percent of the slices that die, and that the cloud calls READY
 CALLS = 600.0  #: of Cloud TPU a minute, which a backend in the cloud allows itself
@@ -26,16 +27,25 @@ CORE, MEMORY, LIST, BACK, SWEEP = 1.0, 512.0, 300.0, 10.0, 5.0
 
 
 def main() -> None:
-    jobs = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.scale")
+    parser.add_argument("jobs", type=int, nargs="?", default=10_000)
+    parser.add_argument("--submitted", type=int, default=SUBMITTED)
+    parser.add_argument("--steady", action="store_true", help="no drills: no slice is lost")
+    args = parser.parse_args()
+    jobs: int = args.jobs
     hosts = jobs // len(ZONES) + 2 * GONE
     with running(REPORT_EVERY, hosts) as rig:
-        few, jobs = _ramp(rig, jobs)
+        few, run = _ramp(rig, min(jobs, args.submitted))
+        if run < jobs:
+            rig.seed(range(min(jobs, args.submitted), jobs), REPORT_EVERY)
+            rig.settled(jobs)
         steady = _steady(rig, jobs)
         _lists(rig)
         _sweep(rig)
-        for notice in (NOTICE, 0.0):
-            _preempted(rig, min(GONE, jobs // 2), notice, jobs)
-        _silent(rig, SILENT, jobs)
+        if not args.steady:
+            for notice in (NOTICE, 0.0):
+                _preempted(rig, min(GONE, jobs // 2), notice, jobs)
+            _silent(rig, SILENT, jobs)
         _beyond(jobs, few, *steady)
 
 

@@ -7,12 +7,16 @@ import os
 import sys
 
 from tests.bench.scale.farm import SimulatedFarm
+from tests.bench.scale.seeded import PROGRAMS, Programs
 from tpujob.emulator.__main__ import main
 
 
 def _farm(args: argparse.Namespace, storage: str) -> SimulatedFarm:
     """The hosts answer at the port of the real farm, which is up, too."""
-    return SimulatedFarm(storage, lambda: int(json.loads(args.farm_ready.read_text())["ssh_port"]))
+    programs = Programs(args.state / PROGRAMS)
+    return SimulatedFarm(
+        storage, lambda: int(json.loads(args.farm_ready.read_text())["ssh_port"]), programs.of
+    )
 
 
 if __name__ == "__main__":

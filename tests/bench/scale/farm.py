@@ -5,9 +5,10 @@ written to the emulated storage, signed with the key of the attempt.
 """
 
 import asyncio
+import random
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from urllib.parse import quote
 
 import urllib3
 
-from tests.bench.scale.host import Host
+from tests.bench.scale.host import Attempt, Host
 from tests.bench.scale.ssh import SshServer
 from tpujob.emulator.cloud.records import Disturb
 from tpujob.emulator.driver import FarmError
@@ -48,9 +49,15 @@ class SimulatedSlice:
 class SimulatedFarm:
     """A `FarmApi` in this process, with a thread of its own until `close`. No order takes time."""
 
-    def __init__(self, storage: str, port: Callable[[], int]) -> None:
-        """`storage`: the URL of the emulated storage. `port`: returns the SSH port of every host."""
-        self._storage = storage
+    def __init__(
+        self,
+        storage: str,
+        port: Callable[[], int],
+        seeded: Callable[[str], Sequence[Attempt]] = lambda _: (),
+    ) -> None:
+        """`storage`: the URL of the emulated storage. `port`: returns the SSH port of every host. `seeded`: returns the
+        programs that run on the hosts of a slice from the first moment on; none: a backend starts them."""
+        self._storage, self._seeded = storage, seeded
         self._http = urllib3.PoolManager(maxsize=_WRITERS, retries=False)
         self._slices: dict[str, SimulatedSlice] = {}
         self._by_key: dict[str, SimulatedSlice] = {}
@@ -119,6 +126,10 @@ class SimulatedFarm:
             facts.get(GUEST_ATTRIBUTES, "").upper() == "TRUE",
         )
         self._by_key.update(dict.fromkeys(slice.keys, slice))
+        for host, attempt in zip(slice.hosts, self._seeded(request.name), strict=False):
+            host.attempt = attempt
+            spread = random.uniform(0.0, float(attempt.plan["report_every"]))
+            host.due = self._loop.call_later(spread, self._report_soon, host)
         return slice
 
     async def _take_down(self, name: str) -> None:

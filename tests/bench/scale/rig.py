@@ -8,12 +8,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tests.bench.scale.seeded import seed
 from tests.support.paths import ROOT
 from tpujob.adapters.http.client import RemoteJobs
 from tpujob.config import settings as settings_module
@@ -63,17 +64,33 @@ def used(pid: int) -> Used:
 
 
 class Rig:
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        api = running_client(settings)
-        assert api is not None, "the backend is up"
-        self.api: RemoteJobs = api
+    api: RemoteJobs
+    backend: int  #: its pid, as `cloud`
+    cloud: int
+
+    def __init__(self, settings: Settings, parts: Sequence[stack_processes.StackProcess]) -> None:
+        self.settings, self._parts = settings, parts
+        self._find()
         self.emulator = EmulatorClient.from_ready(settings.ready_file("emulator"))
-        pids = {part.name: part.pid or 0 for part in stack_processes.status(settings)}
-        self.backend, self.cloud = pids["backend"], pids["emulator"]
         self._printed_at = 0.0
         self._random = random.Random(0)  # so that each drill hits other jobs
         self.emulator.do("settings", delete=DELETION)
+
+    def _find(self) -> None:
+        api = running_client(self.settings)
+        assert api is not None, "the backend is up"
+        self.api = api
+        pids = {part.name: part.pid or 0 for part in stack_processes.status(self.settings)}
+        self.backend, self.cloud = pids["backend"], pids["emulator"]
+
+    def seed(self, jobs: range, report_every: float) -> None:
+        """Let these jobs run, as copies of one that does, after those that were submitted. The backend is another
+        process then."""
+        backend = self._parts[-1]
+        stack_processes.down(self.settings, [backend])
+        seed(self.settings, range(jobs.start + 1, jobs.stop + 1), ZONES, report_every)
+        stack_processes.up(self.settings, self._parts, deadline=PATIENCE)
+        self._find()
 
     def submit(self, jobs: range, seconds: float = PATIENCE) -> int:
         """Submit jobs that never end, from several connections at once. Return how many run, nearly all, or as many as
@@ -189,7 +206,7 @@ def running(report_every: float, hosts: int) -> Generator[Rig]:
         parts = tuple(_simulated(part) for part in stack_processes.parts(settings))
         try:
             stack_processes.up(settings, parts)
-            yield Rig(settings)
+            yield Rig(settings, parts)
         finally:
             stack_processes.down(settings, parts, grace=120)
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tests.contract.data.proxy import Proxy, between
+from tests.support.waiting import LONG
 from tpujob.adapters.gcs import GcsBlobs
 from tpujob.emulator.storage import StorageServer
 
-T = 20.0  # seconds; far more than anything here takes
+T = LONG
 REGION = "us-central2"
 BUCKET = "gs://contract-bucket"
 

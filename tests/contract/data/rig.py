@@ -11,6 +11,7 @@ import pytest
 from google.cloud.storage import blob
 
 from tests.contract.emulator.storage_rig import ask
+from tests.support.waiting import LONG
 from tpujob.adapters.gcs import client
 from tpujob.adapters.gcs import objects as gcs_objects
 from tpujob.adapters.gcs.objects import JsonObjects
@@ -62,7 +63,7 @@ class Rig:
         self.source = folder / "source"
         self.source.mkdir(parents=True)
         self.place = f"gs://{self.bucket}/data"
-        self.objects = JsonObjects(url, patience=10)
+        self.objects = JsonObjects(url, patience=LONG)
         self.cache = ChecksumCache(folder / "ledger")
         self._others: list[JsonObjects] = []
 
@@ -91,7 +92,7 @@ class Rig:
 
     def before(self, method: str, act: Callable[[], object]) -> JsonObjects:
         """Return the storage in which `act` happens once, just before the first call of that method."""
-        objects = JsonObjects(self.url, patience=10)
+        objects = JsonObjects(self.url, patience=LONG)
         real = getattr(objects, method)
 
         def first(*arguments: Any) -> Any:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.contract.data.proxy import between
 from tests.contract.data.rig import Requests, Rig, files_in, split_uploads
+from tests.support.waiting import LONG
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.emulator.storage import StorageFault, StorageFaults, StorageServer
 from tpujob.errors import Refused, Transient
@@ -27,7 +28,7 @@ def test_a_flipped_byte_or_a_cut_is_caught_and_repeated(rig: Rig, seed: int) -> 
     rig.write(files)
     for target in ("", rig.folder / "back"):
         with between(rig.url, share=0.1, limit=30, seed=seed) as proxy:
-            through = JsonObjects(proxy.url, patience=60)
+            through = JsonObjects(proxy.url, patience=LONG)
             done = rig.sync(rig.place if target else "", target, through)
             faults = proxy.flipped + proxy.cut
             through.close()
@@ -46,7 +47,7 @@ def test_a_large_file_survives_it(rig: Rig, seed: int, monkeypatch: pytest.Monke
     rig.write(files)
     for target in ("", rig.folder / "back"):
         with between(rig.url, share=0.05, limit=2, seed=seed) as proxy:
-            through = JsonObjects(proxy.url, patience=60)
+            through = JsonObjects(proxy.url, patience=LONG)
             done = rig.sync(rig.place if target else "", target, through)
             assert proxy.flipped + proxy.cut == 2
             through.close()
@@ -109,7 +110,7 @@ def test_a_file_without_its_end_is_not_copied(rig: Rig, monkeypatch: pytest.Monk
             return super().write_request(send, method, url, **options)
 
     with pytest.raises(Transient, match="has not taken"):
-        rig.sync(objects=Refusing(rig.url, patience=10))
+        rig.sync(objects=Refusing(rig.url, patience=LONG))
     assert rig.stored() == {}
 
 
@@ -127,6 +128,6 @@ def test_a_session_lost_by_the_storage_restarts(rig: Rig, monkeypatch: pytest.Mo
                 send("DELETE", url)
             return super().write_request(send, method, url, **options)
 
-    done = rig.sync(objects=Ending(rig.url, patience=10))
+    done = rig.sync(objects=Ending(rig.url, patience=LONG))
     assert (done.copied, done.conflicts) == (1, 0)
     assert rig.stored() == files

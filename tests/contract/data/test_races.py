@@ -12,6 +12,7 @@ import pytest
 
 from tests.contract.data.rig import Requests, Rig, split_uploads
 from tests.contract.data.web import WebServer, serving
+from tests.support.waiting import LONG
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.web_files import WebFiles
 from tpujob.data.locations import Url, web_files
@@ -31,7 +32,7 @@ class Interrupted(Requests):
     """Cloud Storage in which another program acts before the n-th request that writes."""
 
     def __init__(self, rig: Rig, when: int, act: Any) -> None:
-        super().__init__(rig.url, patience=10)
+        super().__init__(rig.url, patience=LONG)
         self._when, self._act = when, act
 
     def write_request(self, send: Any, method: str, url: str, **options: Any) -> Any:
@@ -43,7 +44,7 @@ class Interrupted(Requests):
 
 def fetch(rig: Rig, url: str, objects: JsonObjects) -> Any:
     place = Url(url)
-    reader = WebFiles(web_files(place), patience=2)
+    reader = WebFiles(web_files(place), patience=LONG)
     try:
         return rig.from_outside(place, rig.place, reader, objects)
     finally:

@@ -13,6 +13,7 @@ import urllib3
 from tests.contract.data import moto as moto_server
 from tests.contract.data.rig import Rig, files_in, named, split_uploads
 from tests.support.local_server import LocalServer
+from tests.support.waiting import LONG
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.s3_objects import S3Objects
 from tpujob.data.locations import S3Prefix
@@ -63,7 +64,7 @@ def fetch(
     reader: Any = None,
     below: str = "",
 ) -> Any:
-    used = reader or S3Objects(patience=2)
+    used = reader or S3Objects(patience=LONG)
     try:
         return rig.from_outside(S3Prefix("data", below), target, used, objects)
     finally:
@@ -72,7 +73,7 @@ def fetch(
 
 def test_keys_are_taken_as_they_are_and_the_second_run_reads_nothing(rig: Rig, s3: Any) -> None:
     put(s3, KEYS)
-    reader = S3Objects(patience=2)
+    reader = S3Objects(patience=LONG)
     preview = rig.preview_outside(S3Prefix("data", ""), rig.place, reader)
     reader.close()
     assert rig.stored() == {}, "nothing was written"
@@ -247,7 +248,7 @@ def test_an_archived_object_is_left_out_by_name(rig: Rig, s3: Any) -> None:
 
 
 def test_a_missing_bucket_and_an_empty_prefix_are_named(rig: Rig, s3: Any) -> None:
-    reader = S3Objects(patience=2)
+    reader = S3Objects(patience=LONG)
     with pytest.raises(NotFound, match="s3://no-such-bucket/x/: The specified bucket does not"):
         rig.from_outside(S3Prefix("no-such-bucket", "x/"), rig.place, reader)
     reader.close()

@@ -11,6 +11,7 @@ import pytest
 from google.cloud.storage import Client
 
 from tests.contract.data.rig import Requests, Rig, files_in, named, split_uploads
+from tests.support.waiting import LONG
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.data.objects import LocalFile
 from tpujob.data.sync import upload
@@ -153,7 +154,7 @@ class Meddling(JsonObjects):
     """Cloud Storage in which another program writes between the list and the write of a sync."""
 
     def __init__(self, rig: Rig, data: bytes) -> None:
-        super().__init__(rig.url, patience=10)
+        super().__init__(rig.url, patience=LONG)
         self._rig, self._data = rig, data
 
     def pages(self, bucket: str, prefix: str) -> Any:
@@ -200,7 +201,7 @@ def test_a_file_may_change_in_mid_copy(rig: Rig, monkeypatch: pytest.MonkeyPatch
                     file.write(b"changed")
             return super().write_request(send, method, url, **options)
 
-    done = rig.sync(objects=Edited(rig.url, patience=10))
+    done = rig.sync(objects=Edited(rig.url, patience=LONG))
     assert named(done.problems) == {"file": "it was written to while it was being copied"}
     assert rig.stored() == {"still": b"still"}
     assert rig.sync().copied == 1

@@ -14,6 +14,7 @@ from tests.contract.data.proxy import between
 from tests.contract.data.rig import Rig, files_in, named, split_uploads
 from tests.contract.data.web import WebServer, serving
 from tests.support.local_server import LocalServer
+from tests.support.waiting import LONG
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.web_files import WebFiles
 from tpujob.data.locations import HEADER, Url, UrlList, web_files
@@ -40,10 +41,16 @@ def list_of(rig: Rig, url: str, files: dict[str, bytes]) -> str:
     return str(path)
 
 
-def fetch(rig: Rig, source: str, target: object, objects: JsonObjects | None = None) -> Any:
+def fetch(
+    rig: Rig,
+    source: str,
+    target: object,
+    objects: JsonObjects | None = None,
+    patience: float = LONG,
+) -> Any:
     """`source`: a URL, or the path of a list."""
     place = Url(source) if "://" in source else UrlList(source)
-    reader = WebFiles(web_files(place), patience=2)
+    reader = WebFiles(web_files(place), patience=patience)
     try:
         return rig.from_outside(place, target, reader, objects)
     finally:
@@ -89,7 +96,7 @@ def test_missing_files_of_a_list_are_named_and_the_rest_arrives(rig: Rig, web: W
     lines = [HEADER, *(f"{web.url}/{n}" for n in ("good", "missing", "secret", "broken"))]
     path = rig.folder / "urls.tsv"
     path.write_text("\n".join([*lines, f"{web.url}/short\t4"]))
-    done = fetch(rig, str(path), rig.place)
+    done = fetch(rig, str(path), rig.place, patience=5)  # all of it, for the broken one
     assert (done.copied, done.left_out) == (1, 4)
     assert set(named(done.problems)) == {
         f"127.0.0.1/{name}" for name in ("missing", "secret", "broken", "short")
@@ -161,7 +168,7 @@ def test_errors_of_a_single_file_say_what_to_do(rig: Rig, web: WebServer) -> Non
     with pytest.raises(Refused, match="how large"):
         fetch(rig, f"{web.url}/x", rig.place)
     with pytest.raises(Transient, match="does not answer"):
-        fetch(rig, "http://127.0.0.1:9/x", rig.place)
+        fetch(rig, "http://127.0.0.1:9/x", rig.place, patience=0.3)
 
 
 def test_redirects_are_few_and_lead_to_no_place_without_tls(rig: Rig, web: WebServer) -> None:
@@ -260,7 +267,8 @@ def test_a_server_that_sends_without_end_is_stopped_at_the_size_that_it_announce
     monkeypatch.setattr(Endless, "sent", 0)
     with LocalServer(Endless) as server:
         for target in (rig.place, rig.folder / "back"):
-            problem = named(fetch(rig, f"{server.url}/x", target).problems)["x"]
+            done = fetch(rig, f"{server.url}/x", target, patience=2)
+            problem = named(done.problems)["x"]
             assert "more than the 10 bytes" in problem or "in chunks" in problem
     assert Endless.sent < Endless.most, "they were read to the end"
     assert rig.stored() == {}

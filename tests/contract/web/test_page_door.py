@@ -34,7 +34,7 @@ HTML = {"Accept": "text/html"}
 #: a link in a chat, and a page that loads something, as browsers send them
 LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
 GET = """
-other = http.client.HTTPConnection("127.0.0.1", given[0], timeout=30)
+other = http.client.HTTPConnection("127.0.0.1", given[0], timeout=90)
 other.request("GET", given[1], headers={"Accept": "text/html"})
 answer = other.getresponse()
 print(json.dumps([answer.status, answer.read().decode()]))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.scale.farm import SimulatedFarm
+from tests.bench.scale.seeded import PROGRAMS, Programs, seed
 from tests.support.callers import ADA
 from tests.support.tpu_rig import Cloud
 from tests.support.waiting import until
@@ -28,21 +29,27 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         port = free_everywhere()
         self.storage = StorageServer(folder / "storage")
-        self.farm = SimulatedFarm(self.storage.url, lambda: port)
+        self.settings = load(folder / "state", env={"USER": "ada", "TPUJOB_REPORT_EVERY": "1"})
+        programs = Programs(self.settings.emulator_state / PROGRAMS)
+        self.farm = SimulatedFarm(self.storage.url, lambda: port, programs.of)
         # a deletion takes long enough to be seen: else a second look must confirm it, a minute later
         latencies = Latencies(accept=0.01, create=0.03, delete=4.0, suspend=0.02)
         self.cloud = Cloud(self.farm, latencies)
         self.control = Control(self.cloud.world)
-        settings = load(folder / "state", env={"USER": "ada", "TPUJOB_REPORT_EVERY": "1"})
+        settings = self.settings
         settings.run.mkdir(parents=True)
+        settings.emulator_state.mkdir(parents=True)
         tpu, rest = self.cloud.tpu.address, self.cloud.rest().url
         ready = {"tpu": tpu, "tpu_rest": rest, "storage": self.storage.url}
         settings.ready_file("emulator").write_text(json.dumps(ready))
         settings.ready_file("farm").write_text(json.dumps({"ssh_port": port}))
-        self.backend = wiring.backend(settings)
+        self.start()
+        self.jobs = [self._create(number) for number in range(JOBS)]
+
+    def start(self) -> None:
+        self.backend = wiring.backend(self.settings)
         self.api = self.backend.api.acting_for(ADA)
         self.backend.start()
-        self.jobs = [self._create(number) for number in range(JOBS)]
 
     def _create(self, number: int) -> str:
         tpu = {"type": "v5litepod-8", "zones": [ZONES[number % len(ZONES)]]}
@@ -96,3 +103,18 @@ def test_a_cancelled_job_is_told_over_ssh_and_leaves_nothing(lab: Lab) -> None:
     lab.api.cancel(lab.jobs[1], release=True)
     lab.until(lambda: lab.api.get(lab.jobs[1])["state"] == "cancelled", "cancelled")
     lab.until(lambda: lab.farm.count()[0] == JOBS - 1, "its slice is gone")
+
+
+def test_copies_of_a_running_job_run_with_their_reports_after_the_next_start(lab: Lab) -> None:
+    lab.until(lambda: lab.states().get("running", 0) >= JOBS - 1, "all run")
+    before = lab.states()["running"]
+    lab.backend.stop()
+    seed(lab.settings, range(JOBS + 1, JOBS + 4), ZONES, 1.0)
+    lab.start()
+    lab.until(lambda: lab.states()["running"] == before + 3, "the copies run, too")
+
+    def steps() -> list[int | None]:
+        return [lab.api.get(f"{number:06d}")["step"] for number in range(JOBS + 1, JOBS + 4)]
+
+    lab.until(lambda: all(steps()), "each reports its own steps")
+    assert all(len(lab.api.get(f"{n:06d}")["attempts"]) == 1 for n in range(JOBS + 1, JOBS + 4))
