@@ -55,6 +55,7 @@ from tpujob.api import (
     PatchView,
     PlanView,
     QueueView,
+    ReachedView,
     RefusalView,
     SecretView,
     ShareView,
@@ -304,6 +305,7 @@ class ScriptedJobs:
         self.swept = SweptView(deleted=[], kept=[], failed=[], keys=[], unclear=[], unlisted={})
         self.broken: list[BrokenView] = []
         self.costs: CostView = cost_view()
+        self.reached_parts: list[ReachedView] = []
         self.spending: list[SpendingView] = []
         self.ledger_view = LedgerView(at=0, owner="local", jobs=[])
         self.kept: dict[str, str] = {}  #: secrets
@@ -517,6 +519,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "compare": lambda _, spec, inputs, options: compare_view(spec, inputs, options, emulated=True),
     "log_window": lambda it, **_: it.window,
     "log_search": lambda it, **_: it.matches,
+    "reached": lambda it: it.reached_parts,
     "cost": lambda it, **_: it.costs,
     "ledger": lambda it: it.ledger_view,
     "budgets": lambda it: it.spending,

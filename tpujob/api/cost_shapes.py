@@ -50,6 +50,15 @@ class ForecastView(TypedDict):
     stated: list[str]  #: `wait`, `preemptions`: what was stated by name
 
 
+class ReachedView(TypedDict):
+    """The part of the peak that the jobs of a generation reached (MFU)."""
+
+    generation: str  #: `v5e`
+    least: float
+    most: float
+    jobs: int
+
+
 class CompareOptions(TypedDict, total=False):
     """The arguments of `JobsApi.compare`. Default: the job file's values, or those of earlier jobs."""
 

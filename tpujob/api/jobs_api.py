@@ -214,6 +214,11 @@ class JobsApi(Protocol):
         """Return the duration and the cost of the same work on several types and in several zones; nothing is stored.
         Speeds are from `options`, else from measurements of earlier jobs. Raises BadSpec, BadRequest."""
 
+    @method("GET", "/reached", VIEWERS, within=LONG, command="fit")
+    def reached(self) -> Sequence[shapes.ReachedView]:
+        """Return the part of the peak of their chips that earlier jobs reached, by generation. A generation with fewer
+        than three jobs that reported it is left out."""
+
     @method("GET", "/budgets", VIEWERS, within=LONG, command="cost budgets")
     def budgets(self) -> Sequence[shapes.SpendingView]:
         """Return the budgets of money: the shared ones, then those of active jobs."""

@@ -228,6 +228,9 @@ class Jobs:
     ) -> shapes.CompareView:
         return self._authorized("compare").comparisons.compare(spec, inputs, options)
 
+    def reached(self) -> Sequence[shapes.ReachedView]:
+        return self._authorized("reached").costs.reached()
+
     def budgets(self) -> Sequence[shapes.SpendingView]:
         parts = self._authorized("budgets")
         now, live = parts.clock.now(), parts.index.split()[0]

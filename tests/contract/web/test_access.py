@@ -45,7 +45,9 @@ ROLES = (None, *Role)
 #: The least role for one's own, and for that of another user. Stated again, so that a slip in the table is noticed.
 EVERYBODY = ("viewer", "viewer")
 MATRIX: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(("whoami", "plan", "estimate", "compare", "list", "cost", "ledger"), EVERYBODY),
+    **dict.fromkeys(
+        ("whoami", "plan", "estimate", "compare", "reached", "list", "cost", "ledger"), EVERYBODY
+    ),
     **dict.fromkeys(
         ("budgets", "happened", "capacity", "get", "events", "metrics", "follow"), EVERYBODY
     ),
@@ -270,7 +272,8 @@ class ByHeader:
 ROUTES = {
     "GET /v1/jobs": "list", "POST /v1/jobs": "create", "GET /v1/cost": "cost", "GET /v1/ledger": "ledger",
     "GET /v1/events": "happened", "GET /v1/capacity": "capacity",
-    "GET /v1/budgets": "budgets", "POST /v1/plan": "plan", "POST /v1/estimate": "estimate",
+    "GET /v1/budgets": "budgets", "GET /v1/reached": "reached", "POST /v1/plan": "plan",
+    "POST /v1/estimate": "estimate",
     "GET /v1/secrets": "secrets", "PUT /v1/secrets/{name}": "set_secret",
     "DELETE /v1/secrets/{name}": "remove_secret", "POST /v1/compare": "compare",
     "PUT /v1/bundles/{sha256}": "put_bundle", "GET /v1/jobs/{job}": "get",

@@ -95,6 +95,7 @@ class RemoteJobs:
     ledger = _sent(JobsApi.ledger)
     estimate = _sent(JobsApi.estimate)
     compare = _sent(JobsApi.compare)
+    reached = _sent(JobsApi.reached)
     budgets = _sent(JobsApi.budgets)
     cancel = _sent(JobsApi.cancel)
     resume = _sent(JobsApi.resume)

@@ -9,11 +9,13 @@ from tpujob.api import (
     LedgerJobView,
     LedgerSliceView,
     LedgerView,
+    ReachedView,
 )
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.members import folded
 from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import ledger, report
+from tpujob.domain.money import reached as peak
 from tpujob.domain.money.goodput import TimePart
 from tpujob.domain.money.report import GROUPS, CostReport, Group, Row
 from tpujob.domain.text import rfc3339
@@ -56,6 +58,13 @@ class Costs:
             emulated=self._emulated,
             unreadable=self._ended.unreadable(),
         )
+
+    def reached(self) -> list[ReachedView]:
+        parts = peak.reached(self._store.list())
+        return [
+            ReachedView(generation=name, least=part.least, most=part.most, jobs=part.jobs)
+            for name, part in sorted(parts.items())
+        ]
 
     def _of_one(self, job: str, user: str, now: float, by: Group) -> tuple[CostReport, int]:
         jobs = self._every_job()
