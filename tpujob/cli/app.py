@@ -59,6 +59,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "secret": Command("secrets", "app", "Set, list and remove secrets that jobs name in run.secrets."),
     },
     "Money": {
+        "fit": Command("fit", "fit", "Compile any training step for TPU slices: does it fit, how fast, for how much."),
         "cost": Command("cost.group", "app", "Show what jobs have cost and would cost, budgets, and prices."),
     },
     "Cloud": {

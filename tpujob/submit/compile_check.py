@@ -1,4 +1,5 @@
-"""Compiles the bundled program of a job for its slices on this machine, and caches the findings."""
+"""Compiles the step of a program for slices on this machine: of a bundled program, whose findings are cached, or of any
+function."""
 
 import contextlib
 import hashlib
@@ -6,9 +7,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
@@ -38,6 +40,15 @@ class ExpectedPace(TypedDict):
     chip_hours: list[float]
     work: float
     unit: str
+    reached: list[float]  #: the part of the peak at which the range begins and ends
+    own: bool  #: it is what the lab's own jobs reached; else it is published
+
+
+class StepBound(TypedDict):
+    """The shortest possible time of a step."""
+
+    bound: float  #: seconds
+    limited_by: str  #: `MXU`, `HBM`, `ICI` or `DCN`
 
 
 class TargetFinding(TypedDict):
@@ -47,13 +58,14 @@ class TargetFinding(TypedDict):
     fit: str  #: `yes`, `no`, `refused`, `crashed` or `unknown`
     reason: str
     advice: str
-    batch: int
-    tokens_per_row: int
+    rows: int  #: in a step; 0: unknown, as are the tokens
+    tokens: int
     limit_bytes: int
     needed_bytes: int
     program: dict[str, float] | None  #: `peak_bytes`
     warnings: list[str]
-    step_seconds: NotRequired[dict[str, float]]  #: `bound`: the lower bound of a step
+    gains: list[str]  #: what other arguments or another mesh change
+    step_seconds: NotRequired[StepBound]
     pace: NotRequired[ExpectedPace]
 
 
@@ -66,14 +78,87 @@ class BundledProgram:
     flags: tuple[tuple[str, str], ...] = ()  #: variables of FLAGS that the job sets
 
 
-def check_job(spec: JobSpec, cache: Path) -> list[TargetFinding]:
-    """Compile the job's program for each of its types and cache the findings; takes seconds to minutes. Raise the
-    errors of `program_of`, `require_compiler` and `check`."""
+@dataclass(frozen=True, slots=True)
+class CheckedFunction:
+    """A function of a user's program, and how to call it."""
+
+    name: str  #: `module:function` or `file.py:function`
+    folder: str  #: from which it is imported
+    python: str = ""  #: its interpreter; empty: that of tpujob
+    mesh: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+#: the part of the peak that a lab's own jobs reached, least and greatest, by generation
+Reached = Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """What is asked beside whether the step fits."""
+
+    amount: float = 1000
+    unit: Unit = "steps"
+    variants: tuple[
+        Mapping[str, object], ...
+    ] = ()  #: other arguments, or another `mesh`, to compare
+    patience: int = 1200  #: CPU seconds for each compilation
+    reached: Reached = field(default_factory=dict[str, tuple[float, float]])
+
+
+def check_job(
+    spec: JobSpec,
+    cache: Path,
+    folder: Path,
+    *,
+    python: str = "",
+    variants: Sequence[Mapping[str, object]] = (),
+    reached: Reached = MappingProxyType({}),
+) -> list[TargetFinding]:
+    """Compile the job's program for each of its types: the function that it names as `check`, imported from its `code`
+    in the job file's `folder`, or its bundled program, whose findings are cached. Takes seconds to minutes. Raise the
+    errors of `program_of`, `require_compiler`, `check` and `check_function`."""
+    targets = list(targets_of(spec, spec.tpu.types))
+    if spec.check is not None:
+        environment_of = tuple((name, str(value)) for name, value in spec.run.env.items())
+        code = str((folder / (spec.code or ".")).resolve())
+        function = CheckedFunction(
+            spec.check.function, code, python, spec.check.mesh, environment_of
+        )
+        amount = spec.check.steps or 1000
+        options = CheckOptions(amount, variants=tuple(variants), reached=reached)
+        return check_function(function, targets, options)
     program = program_of(spec)
     environment.require_compiler()
-    findings = check(program, list(targets_of(spec, spec.tpu.types)))
+    findings = check(program, targets, variants, reached)
     save(cache, program, _versions(), findings)
     return findings
+
+
+def check_function(
+    function: CheckedFunction, targets: Sequence[str], options: CheckOptions
+) -> list[TargetFinding]:
+    """Compile the step that a function returns for each target; show progress on standard error. Raise BadSpec for what
+    cannot be checked, TpujobError for unreadable output."""
+    request = {
+        "function": function.name,
+        "targets": ",".join(targets),
+        "folder": function.folder,
+        "python": function.python,
+        "mesh": function.mesh,
+        "variants": options.variants,
+        # that of the user, in place of the one which finds the bundled programs
+        "environment": {
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            **dict(function.environment),
+        },
+        "patience": options.patience,
+        "amount": options.amount,
+        "unit": "rows" if options.unit == "samples" else options.unit,
+        "reached": options.reached,
+    }
+    words = ["workloads.check"]
+    return _run(words, {}, json.dumps(request, default=dict), f"{function.name} cannot be checked")
 
 
 def rooflines(spec: JobSpec, types: Sequence[str], unit: Unit, cache: Path) -> dict[str, float]:
@@ -95,8 +180,8 @@ def program_of(spec: JobSpec) -> BundledProgram:
     workload, env = spec.run.workload, spec.run.env
     if workload is None:
         raise BadRequest(
-            "only the bundled programs can be compiled without a TPU; this job runs a command",
-            hint="`run.workload` in place of `run.command`; `tpujob create --dry-run` shows the plan.",
+            "this job runs a command, of which no function is named that returns its training step",
+            hint="`check: train.py:step` in the job file names one; docs/workloads.md shows how to write it.",
         )
     flags = tuple((name, env[name]) for name in FLAGS if name in env)
     return BundledProgram(workload, tuple(options(spec)), flags)
@@ -108,26 +193,44 @@ def target_of(type: str, slices: int) -> str:
     return name if slices == 1 else f"{slices}x{name}"
 
 
-def check(program: BundledProgram, targets: Sequence[str]) -> list[TargetFinding]:
+def check(
+    program: BundledProgram,
+    targets: Sequence[str],
+    variants: Sequence[Mapping[str, object]] = (),
+    reached: Reached = MappingProxyType({}),
+) -> list[TargetFinding]:
     """Compile for each target, with the batch of the job; show progress on standard error. Raise BadSpec for arguments
     or a type that the program refuses, TpujobError for unreadable output."""
+    words = [
+        *(f"workloads.{program.workload}", *program.options),
+        *("--check-own-batch", f"--check={','.join(targets)}", "--json"),
+    ]
+    changes = (" ".join(f"{name}={value}" for name, value in v.items()) for v in variants)
+    if variants:
+        words.append(f"--check-with={';'.join(changes)}")
+    if reached:
+        parts = (f"{name}={least}:{most}" for name, (least, most) in reached.items())
+        words.append(f"--check-reached={','.join(parts)}")
+    refused = f"workloads.{program.workload} refuses its arguments"
+    return _run(words, dict(program.flags), "", refused)
+
+
+def _run(
+    words: Sequence[str], variables: Mapping[str, str], text: str, refused: str
+) -> list[TargetFinding]:
+    """Run a module of the bundled programs with that input, and return the findings that it prints."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TPUJOB_")}
     path = os.pathsep.join(filter(None, (str(bundled.ROOT), environ.get("PYTHONPATH"))))
     environ |= {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}  # before any `workloads` of the user
     done = subprocess.run(
-        [
-            *(sys.executable, "-m", f"workloads.{program.workload}", *program.options),
-            *("--check-own-batch", f"--check={','.join(targets)}", "--json"),
-        ],
-        env={**environ, **dict(program.flags)},
-        stdin=subprocess.DEVNULL,
+        [sys.executable, "-m", *words],
+        env={**environ, **variables},
+        input=text,
         stdout=subprocess.PIPE,
         text=True,
     )
     if done.returncode == _DOES_NOT_FIT and not done.stdout:
-        raise BadSpec(
-            f"workloads.{program.workload} refuses its arguments: the line above says why"
-        )
+        raise BadSpec(f"{refused}: the line above says why")
     try:
         return json.loads(done.stdout)
     except ValueError:
@@ -156,8 +259,7 @@ def speeds(
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             text = _file(cache, program, target, versions).read_text(encoding="utf-8")
             finding = cast("TargetFinding", json.loads(text))
-            batch = finding["batch"]
-            units = {"steps": 1, "samples": batch, "tokens": batch * finding["tokens_per_row"]}
+            units = {"steps": 1, "samples": finding["rows"], "tokens": finding["tokens"]}
             shortest, longest = finding["pace"]["step"] if "pace" in finding else (0.0, 0.0)
             if units[unit] and longest:
                 by_target[target] = units[unit] / ((shortest + longest) / 2)

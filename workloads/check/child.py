@@ -1,8 +1,9 @@
-"""Compiles one training step for one described slice and writes a finding: `python -m workloads.check.child
-ORDER FINDING PARENT CPU_TIMEOUT`: two files of JSON, the pid of the waiting process, and a limit of CPU seconds.
+"""Compiles one training step for one described slice and writes a finding: `start.py ORDER FINDING PARENT CPU_TIMEOUT`:
+two files of JSON, the pid of the waiting process, and a limit of CPU seconds.
 
-A separate process, because the compiler may die, ends the process on an unknown flag, and locks the whole machine.
-`children.py` sets up the environment.
+A separate process, because the compiler may die, ends the process on an unknown flag, and locks the whole machine; and
+because the step is that of a program which may have a Python of its own. So this and what it imports needs JAX, numpy
+and the standard library alone. `children.py` sets up the environment.
 """
 
 # JAX and its libraries are typed in part only.
@@ -12,9 +13,8 @@ A separate process, because the compiler may die, ends the process on an unknown
 from __future__ import annotations
 
 import ctypes
-import importlib
 import importlib.metadata
-import math
+import json
 import os
 import resource
 import signal
@@ -22,26 +22,24 @@ import sys
 import time
 import traceback
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
-from flax import nnx
-from jax.sharding import NamedSharding, PartitionSpec
 
 from workloads.check import hlo, jaxpr
 from workloads.check.collectives import Collective, collectives
 from workloads.check.errors import first_line, out_of_memory
-from workloads.check.finding import GIB, Exchange, Finding, Order
-from workloads.check.finding import Program as Found
+from workloads.check.finding import GIB, Exchange, Finding, Order, Program
+from workloads.check.finding import memory as size
+from workloads.check.function import Step, named, step_of, told
+from workloads.check.meshes import mesh_of
 from workloads.check.roofline import step as time_of
 from workloads.check.roofline import wire_seconds
 from workloads.check.topologies import Target, devices_of, target
 from workloads.check.walk import work
-from workloads.frame.config import ConfigError
-from workloads.frame.mesh import ROWS, mesh_of
-from workloads.frame.program import Program
-from workloads.frame.workload import Workload
+from workloads.errors import ConfigError
 
 _PR_SET_PDEATHSIG = 1  #: of linux/prctl.h
 #: part by which the compiled program may differ from the count of its jaxpr
@@ -52,63 +50,61 @@ SHORT = "such a short step is ruled by what is not counted here: its dispatch, a
 def examine(order: Order) -> Finding:
     """Compile the step and return the finding. Raises unexpected errors of the compiler."""
     on = target(order.target)
-    config = _named(order.record).model_validate(order.config)
-    facts: dict[str, Any] = {
-        "target": on.name,
-        "limit_bytes": int(on.chip.usable_hbm_gib * GIB),
-        "batch": config.batch,
-        "versions": {n: importlib.metadata.version(n) for n in ("jax", "jaxlib", "libtpu")},
-    }
+    finding = Finding(
+        target=on.name,
+        fit="unknown",
+        limit_bytes=int(on.chip.usable_hbm_gib * GIB),
+        versions={n: importlib.metadata.version(n) for n in ("jax", "jaxlib", "libtpu")},
+    )
+    devices = devices_of(on)
     try:
-        workload = _named(order.workload)(config)
-        mesh = mesh_of(config, devices_of(on), on.slices)
-        program = Program(workload, mesh)
-        rows = {
-            name: jax.ShapeDtypeStruct((config.batch, *row.shape), row.dtype)
-            for name, row in workload.row_layout().items()
-        }
+        mesh = mesh_of(order.mesh, devices, on.slices)
+        function = named(order.function, order.folder)
+        step = step_of(function, mesh, order.arguments, order.function)
     except ConfigError as error:
-        return Finding(fit="refused", reason=str(error), **facts)
-    facts["tokens_per_row"] = workload.tokens_per_row
-    with nnx.use_eager_sharding(False):
-        shapes = nnx.eval_shape(lambda: workload.model(nnx.Rngs(0)))
-    facts["parameters"] = _parameters(shapes)
-    with jax.set_mesh(mesh):
-        started = time.monotonic()
-        traced = program.trace(rows)
-        requested = jaxpr.count(traced.jaxpr).times(1 / on.devices)
-        model = (
-            workload.flops_per_row * config.batch
-            or 3 * jaxpr.count(_forward(shapes, workload, rows)).flops
-        ) / on.devices
-        lowered = traced.lower()
-        trace_seconds = time.monotonic() - started
-        started = time.monotonic()
-        try:
-            compiled = lowered.compile()
-        except jax.errors.JaxRuntimeError as error:
-            memory = out_of_memory(str(error))
-            if memory is None:
-                raise
-            return Finding(fit="no", reason=memory.text, needed_bytes=memory.needed, **facts)
+        return replace(finding, fit="refused", reason=str(error))
+    finding = replace(finding, rows=step.rows, tokens=step.tokens, parameters=step.parameters)
+    with jax.set_mesh(step.mesh):
+        return _compiled(step, on, finding)
+
+
+def _compiled(step: Step, on: Target, finding: Finding) -> Finding:
+    started = time.monotonic()
+    try:
+        traced = step.function.trace(*step.arguments)
+    except Exception as error:
+        traceback.print_exc()
+        return replace(finding, fit="refused", reason=f"its step cannot be traced: {told(error)}")
+    requested = jaxpr.count(traced.jaxpr).times(1 / on.devices)
+    lowered = traced.lower()
+    trace_seconds = time.monotonic() - started
+    started = time.monotonic()
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        memory = out_of_memory(str(error))
+        if memory is None:
+            raise
+        over = memory.needed - finding.limit_bytes
+        reason = memory.text + (f", {size(over)} too much" if over > 0 else "")
+        return replace(finding, fit="no", reason=reason, needed_bytes=memory.needed)
     compile_seconds = time.monotonic() - started
-    _assert_for_tpu(compiled, program, rows, on)
-    made, warnings = _analysed(compiled, on, mesh, requested)
-    limit = facts["limit_bytes"]
-    if made["peak_bytes"] > 0.95 * limit:
+    _assert_for_tpu(compiled, on)
+    made, warnings = _analysed(compiled, on, step.mesh, requested)
+    if made["peak_bytes"] > 0.95 * finding.limit_bytes:
         warnings.append(
             "less than 5% of the memory is left for prefetched batches, tests and restored checkpoints"
         )
-    step = Found(
+    program = Program(
         asked_flops=requested.flops,
-        model_flops=model,
+        model_flops=step.model_flops / on.devices or requested.model_flops,
         trace_seconds=trace_seconds,
         compile_seconds=compile_seconds,
         **made,
     )
-    if made.get("analysed", True) and time_of(step, on).bound < 1e-3:
+    if program.analysed and time_of(program, on).bound < 1e-3:
         warnings.append(SHORT)
-    return Finding(fit="yes", program=step, warnings=tuple(warnings), **facts)
+    return replace(finding, fit="yes", program=program, warnings=tuple(warnings))
 
 
 def _analysed(
@@ -178,58 +174,18 @@ def _doubtful(exchanges: tuple[Exchange, ...]) -> list[str]:
     ]
 
 
-def _assert_for_tpu(compiled: Any, program: Program, rows: Any, on: Target) -> None:
-    """Raise RuntimeError unless the step was compiled for the described devices, with a split state. JAX silently
-    compiles for this machine if no argument is on those devices, and copies a state without shardings to each
-    device."""
-    shardings = jax.tree.leaves(compiled.input_shardings[0])
-    for sharding in shardings:
+def _assert_for_tpu(compiled: Any, on: Target) -> None:
+    """Raise RuntimeError unless the step was compiled for the described devices. JAX silently compiles for this machine
+    if no argument is on those devices."""
+    for sharding in jax.tree.leaves(compiled.input_shardings):
         devices = sharding.device_set
         if len(devices) != on.devices or {d.platform for d in devices} != {"tpu"}:
             raise RuntimeError(f"an argument of the step is not on {on.name}: {sharding}")
-    by_row = NamedSharding(program.mesh, PartitionSpec(ROWS))
-    batch = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=by_row) for x in rows.values()]
-    bounds = [_held(leaf) for leaf in (*jax.tree.leaves(program.layout), *batch)]
-    held = compiled.memory_analysis().argument_size_in_bytes
-    least, greatest = sum(low for low, _ in bounds), sum(high for _, high in bounds)
-    if not least <= held <= greatest + 4096:  # one more: whether the step before was good
-        raise RuntimeError(
-            f"the step takes {held} bytes; its state and batch have {least} to {greatest}"
-        )
-
-
-def _held(leaf: Any) -> tuple[int, int]:
-    """Return the bytes of one device's part of an array, without and with the most padding: memory is laid out in tiles
-    of up to 1,024 numbers of a single dimension, and of 128 of each of the last two."""
-    shape = leaf.sharding.shard_shape(leaf.shape)
-    tile = 1024 if len(shape) < 2 else 128
-    padded = [*shape[:-2], *(math.ceil(size / tile) * tile for size in shape[-2:])]
-    size = leaf.dtype.itemsize
-    return math.prod(shape) * size, max(math.prod(padded), 1024) * size
-
-
-def _forward(model: Any, workload: Workload[Any], rows: Any) -> Any:
-    """Return the jaxpr of the loss without its gradients."""
-    graph, state = nnx.split(model)
-
-    def loss(state: Any, batch: Any) -> Any:
-        return workload.loss(nnx.merge(graph, state, copy=True), batch, lambda x: x).values.sum()
-
-    return jax.make_jaxpr(loss)(state, rows)
-
-
-def _parameters(model: Any) -> int:
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
-
-
-def _named(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 def main(order: Path, finding: Path) -> None:
     """Write a finding, also for an error."""
-    request = Order.model_validate_json(order.read_text(encoding="utf-8"))
+    request = Order(**json.loads(order.read_text(encoding="utf-8")))
     try:
         result = examine(request)
     except Exception as error:
@@ -237,7 +193,7 @@ def main(order: Path, finding: Path) -> None:
         reason = f"{type(error).__name__}: {first_line(str(error))}"
         limit = int(target(request.target).chip.usable_hbm_gib * GIB)
         result = Finding(target=request.target, fit="unknown", reason=reason, limit_bytes=limit)
-    finding.write_text(result.model_dump_json(), encoding="utf-8")
+    finding.write_text(result.to_json(), encoding="utf-8")
 
 
 def _end_with_parent(parent: int) -> None:
@@ -253,7 +209,8 @@ def _limit_cpu_seconds(limit: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (limit, hard))
 
 
-if __name__ == "__main__":
-    _end_with_parent(int(sys.argv[3]))
-    _limit_cpu_seconds(int(sys.argv[4]))
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+def run(order: str, finding: str, parent: str, cpu_seconds: str) -> None:
+    """Do the work of the process, with its arguments."""
+    _end_with_parent(int(parent))
+    _limit_cpu_seconds(int(cpu_seconds))
+    main(Path(order), Path(finding))

@@ -11,6 +11,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from workloads.check.errors import last_line
 from workloads.check.finding import GIB, Finding, Fit, Order
 from workloads.check.topologies import target
@@ -33,7 +35,8 @@ _ENVIRONMENT = {
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
 #: A program that was compiled for a described slice cannot be read back from JAX's cache without a TPU.
-_DROPPED = ("JAX_COMPILATION_CACHE_DIR", "TPUJOB_CACHE")
+_DROPPED = ("JAX_COMPILATION_CACHE_DIR", "TPUJOB_CACHE", "PYTHONSAFEPATH")  # start.py sets the path
+_START = Path(__file__).with_name("start.py")
 
 
 def environment(own: Mapping[str, str], *, has_tpu: bool) -> dict[str, str]:
@@ -54,19 +57,13 @@ def check(
         order_path, finding_path, log_path = (
             Path(folder, name) for name in ("order", "finding", "log")
         )
-        order_path.write_text(order.model_dump_json(), encoding="utf-8")
-        command = [
-            sys.executable,
-            "-m",
-            "workloads.check.child",
-            str(order_path),
-            str(finding_path),
-        ]
+        order_path.write_text(order.to_json(), encoding="utf-8")
+        command = [order.python or sys.executable, str(_START), str(order_path), str(finding_path)]
         command += [str(os.getpid()), str(patience)]
         with log_path.open("wb") as log:
             process = subprocess.Popen(
                 command,
-                env=environment(os.environ, has_tpu=has_tpu),
+                env=environment({**os.environ, **order.environment}, has_tpu=has_tpu),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -77,7 +74,7 @@ def check(
                 process.kill()
                 process.wait()
         if code == 0 and finding_path.exists():
-            return Finding.model_validate_json(finding_path.read_text(encoding="utf-8"))
+            return TypeAdapter(Finding).validate_json(finding_path.read_bytes())
         if code is None:
             return _failed(order, "unknown", f"not compiled: no CPU time was used for {idle:.0f} s")
         log = log_path.read_text(encoding="utf-8", errors="replace")
@@ -115,7 +112,7 @@ def _failed(order: Order, fit: Fit, reason: str) -> Finding:
 def verdict(code: int, log: str, patience: int) -> tuple[Fit, str]:
     """Return fit and reason for a child that wrote no finding."""
     if code == -signal.SIGXCPU:
-        return "unknown", f"not compiled in {patience} s of CPU time"
+        return "unknown", f"not compiled in {patience} s of CPU time; --patience allows more"
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
         return "unknown", "the compiler was killed: this machine has too little memory for it"
     if code < 0 or code > 128:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from workloads.check.hlo import Executed, Instruction, Module
+from workloads.check.meshes import slice_of
 
 _KINDS = (
     "all-gather",
@@ -42,11 +43,11 @@ def collectives(
     module: Module, mesh: Any, sides: Sequence[int], wraps: Sequence[bool]
 ) -> list[Collective]:
     """Return the collectives of a program for this mesh, whose slices have `sides` chips along the physical axes."""
-    slices = mesh.shape[DCN]
-    devices = mesh.devices[
-        0
-    ]  # of one slice: groups name the devices of a slice by their place in it
-    layout = _Layout(list(mesh.axis_names)[1:], devices, sides, wraps)
+    numbers = [slice_of(device) for device in mesh.devices.flat]
+    slices = len(set(numbers))
+    # groups name the devices of a slice by their place in it
+    own = [place for place, number in enumerate(numbers) if number == numbers[0]]
+    layout = _Layout(mesh, own, sides, wraps)
     started = _started(module)
     result: list[Collective] = []
     for executed in module.executed():
@@ -57,7 +58,7 @@ def collectives(
         elif kind in _KINDS and _counts(executed, started):
             if kind == "all-reduce" and _keeps_a_part(executed):
                 kind = "reduce-scatter"
-            group = _group(instruction, devices.size)
+            group = _group(instruction, len(own))
             size = len(group)
             if size > 1:
                 axes, links = layout.of(group)
@@ -70,16 +71,16 @@ class _Layout:
     """The positions of a slice's devices, in the mesh and on the grid of chips."""
 
     def __init__(
-        self, axes: list[str], devices: Any, sides: Sequence[int], wraps: Sequence[bool]
+        self, mesh: Any, own: Sequence[int], sides: Sequence[int], wraps: Sequence[bool]
     ) -> None:
-        self._axes = axes
-        self._shape = devices.shape
-        self._places = [tuple(device.coords) for device in devices.flat]
+        self._axes, self._shape, self._own = mesh.axis_names, mesh.devices.shape, own
+        self._places = [tuple(mesh.devices.flat[place].coords) for place in own]
         self._sides, self._wraps = sides, wraps
 
     def of(self, group: Sequence[int]) -> tuple[tuple[str, ...], int]:
         """Return the axes of the mesh that a group spans, and the number of directions of its links."""
-        indices = np.stack(np.unravel_index(np.asarray(group), self._shape))
+        places = np.asarray([self._own[member] for member in group])
+        indices = np.stack(np.unravel_index(places, self._shape))
         varied = [len(set(row)) > 1 for row in indices.tolist()]
         axes = tuple(name for name, varies in zip(self._axes, varied, strict=True) if varies)
         links = 0

@@ -1,24 +1,23 @@
-"""The finding of a check for one target, which the child writes and the command reads."""
+"""The order of a check for one target, and its finding: the child reads the one and writes the other.
+
+Standard library only, as the child runs in the Python of the program that is checked.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 GIB = 2**30
 
-#: yes and no are the compiler's own word. refused: the settings do not go with the slice, by the program's own word.
-#: crashed: the compiler died, which says nothing about the program. unknown: anything else.
+#: yes and no are the compiler's own word. refused: the program does not go with the slice, by its own word or by its
+#: error. crashed: the compiler died, which says nothing about the program. unknown: anything else.
 Fit = Literal["yes", "no", "refused", "crashed", "unknown"]
 
 
-class _Record(BaseModel):
-    # others' keys are let pass: `--json` adds the times that follow from these figures
-    model_config = ConfigDict(frozen=True)
-
-
-class Exchange(_Record):
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
     """All collectives of one kind along the same axes of the mesh, in a step."""
 
     kind: str
@@ -28,7 +27,8 @@ class Exchange(_Record):
     seconds: float  #: at least, at the full speed of the links
 
 
-class Program(_Record):
+@dataclass(frozen=True, kw_only=True)
+class Program:
     """The compiled step. All figures are of one device and one step, and no figure was measured."""
 
     peak_bytes: int  #: of memory, arguments included, by the compiler
@@ -37,7 +37,7 @@ class Program(_Record):
     asked_flops: (
         float  #: of them, those that the program asks for: its own count divided by the devices
     )
-    #: those of the model alone, as `mfu` of a run counts them: nothing that is computed again
+    #: those of the model alone, as MFU counts them: nothing that is computed again
     model_flops: float
     hbm_bytes: float
     exchanges: tuple[Exchange, ...]
@@ -49,30 +49,44 @@ class Program(_Record):
     analysed: bool = True  #: False: only memory is known
 
 
-class Finding(_Record):
+@dataclass(frozen=True, kw_only=True)
+class Finding:
     """The result of compiling a training step for one or several slices."""
 
     target: str  #: `v4-16`, `2xv4-16`
     fit: Fit
+    limit_bytes: int  #: what the compiler allows a device
     reason: str = ""  #: one line for people, where it is not `yes`
     advice: str = ""  #: and what would make it fit
-    batch: int = 0  #: rows in a step, over all devices
-    tokens_per_row: int = 0
+    rows: int = 0  #: in a step, over all devices; 0: unknown
+    tokens: int = 0  #: the same
     parameters: int = 0
-    limit_bytes: int  #: what the compiler allows a device
     needed_bytes: int = 0  #: bytes that a step which does not fit needs, by the compiler
     program: Program | None = None  #: if it fits
     warnings: tuple[str, ...] = ()
-    versions: dict[str, str] = {}
+    gains: tuple[str, ...] = ()  #: what other arguments or another mesh change, one line each
+    versions: dict[str, str] = field(default_factory=dict[str, str])
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
 
 
-class Order(_Record):
+@dataclass(frozen=True, kw_only=True)
+class Order:
     """The step that a child compiles, and the target."""
 
-    workload: str  #: `module:Class`
-    record: str  #: the same of its settings
-    config: dict[str, object]
+    function: str  #: `module:name` or `folder/file.py:name`
     target: str
+    arguments: dict[str, Any] = field(
+        default_factory=dict[str, Any]
+    )  #: by keyword, beside the mesh
+    mesh: str = ""  #: `data=1,fsdp=-1`; see `meshes.py`
+    folder: str = ""  #: from which the program is imported
+    python: str = ""  #: the interpreter; empty: this one
+    environment: dict[str, str] = field(default_factory=dict[str, str])  #: further variables
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
 
 
 def memory(size: float) -> str:

@@ -16,6 +16,14 @@ class Asked(NamedTuple):
 
     flops: float = 0  #: of matrix products and convolutions
     kernel_flops: float = 0  #: of `flops`, in kernels whose author does not say what they cost
+    #: of `flops`, computed a second time for the gradients (rematerialisation)
+    again_flops: float = 0
+
+    @property
+    def model_flops(self) -> float:
+        """The operations of the model, each once: the numerator of MFU. Of attention they are those that its kernel
+        computes."""
+        return self.flops - self.again_flops
 
     def __add__(self, other: tuple[Any, ...]) -> Asked:
         return Asked(*(left + right for left, right in zip(self, other, strict=True)))
@@ -29,8 +37,15 @@ def count(jaxpr: Any) -> Asked:
     condition as its most expensive branch. A `while` counts once: its number of iterations is unknown."""
     total = Asked()
     for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
-        total += _of(equation)
+        asked = _of(equation)
+        if _AGAIN in str(equation.source_info.name_stack):
+            asked = asked._replace(again_flops=asked.flops)
+        total += asked
     return total
+
+
+#: the name that JAX gives to what `jax.checkpoint` computes a second time
+_AGAIN = "rematted_computation"
 
 
 def _of(equation: Any) -> Asked:

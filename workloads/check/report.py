@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from textwrap import wrap
 from typing import NamedTuple
 
 from workloads.check.finding import Finding, Program, memory
-from workloads.check.roofline import Step, likely, step
+from workloads.check.roofline import Reached, Step, likely, narrowed, step
 from workloads.check.topologies import Target, target
-from workloads.frame.chips import PUBLISHED
 
 #: No line is longer, unless there is nowhere to break it.
 _COLUMNS = 80
 
 _MEANING = (
     "Nothing was run: memory is the compiler's own figure, bounds are the peaks of the chip, and the step is what is "
-    "published of others."
+    "published of others, from a plain port to tuned programs."
 )
 
 
@@ -25,19 +25,22 @@ class Work(NamedTuple):
 
     amount: float
     unit: str  #: `steps`, `rows` or `tokens`
+    #: the part of the peak that the programs of a lab reached, by generation; others: what is published
+    reached: Mapping[str, Reached] = {}
 
     def steps(self, of: Finding) -> float:
-        if self.unit == "steps":
-            return self.amount
-        rows = self.amount / of.tokens_per_row if self.unit == "tokens" else self.amount
-        return rows / of.batch
+        each = {"steps": 1, "rows": of.rows, "tokens": of.tokens}[self.unit]
+        return self.amount / each
+
+    def part_of_peak(self, on: Target) -> Reached:
+        return narrowed(self.reached.get(on.chip.name), on.chip.name)
 
 
 class Pace(NamedTuple):
     """The ranges of a training's speed and hours, from the best likely value to the worst."""
 
     step: tuple[float, float]  #: seconds
-    per_second: tuple[float, float]  #: tokens, or rows where a row has none
+    per_second: tuple[float, float]  #: tokens, else rows, else steps, by what is known of a step
     hours: tuple[float, float]
     chip_hours: tuple[float, float]
 
@@ -47,8 +50,8 @@ def pace(of: Finding, work: Work) -> Pace | None:
     if of.program is None or not of.program.analysed:
         return None
     on = target(of.target)
-    times = likely(step(of.program, on), on.chip.name)
-    units = of.batch * (of.tokens_per_row or 1)
+    times = likely(step(of.program, on), work.part_of_peak(on))
+    units = of.tokens or of.rows or 1
     hours = [work.steps(of) * seconds / 3600 for seconds in times]
     return Pace(
         times,
@@ -66,6 +69,7 @@ def page(title: str, findings: Sequence[Finding], work: Work) -> str:
     for finding in findings:
         for text in finding.warnings:
             warned.setdefault(text, []).append(finding.target)
+    notes += [f"{finding.target}: {text}" for finding in findings for text in finding.gains]
     notes += [f"{', '.join(names)}: warning: {text}" for text, names in warned.items()]
     below = [line for text in (*notes, _MEANING) for line in _lines(text)]
     return "\n".join([*_lines(title), "", *body, "", *below])
@@ -76,11 +80,23 @@ def as_json(findings: Iterable[Finding], work: Work) -> list[dict[str, object]]:
     out: list[dict[str, object]] = []
     for finding in findings:
         on, going = target(finding.target), pace(finding, work)
-        record: dict[str, object] = {**finding.model_dump(mode="json"), "chips": on.chips}
+        record: dict[str, object] = {**asdict(finding), "chips": on.chips}
         if finding.program is not None and going is not None:
             spent = step(finding.program, on)
-            record["step_seconds"] = {**spent._asdict(), "bound": spent.bound, "apart": spent.apart}
-            record["pace"] = {**going._asdict(), "work": work.amount, "unit": work.unit}
+            record["step_seconds"] = {
+                **spent._asdict(),
+                "bound": spent.bound,
+                "apart": spent.apart,
+                "limited_by": spent.limited_by,
+            }
+            own = on.chip.name in work.reached
+            record["pace"] = {
+                **going._asdict(),
+                "work": work.amount,
+                "unit": work.unit,
+                "reached": work.part_of_peak(on),
+                "own": own,
+            }
         out.append(record)
     return out
 
@@ -95,7 +111,7 @@ def _single(of: Finding, work: Work) -> list[str]:
     rows.append(("fits", _fits(of, unit)))
     if of.advice:
         rows.append(("try", of.advice))
-    if of.batch:
+    if of.rows or of.tokens:
         rows.append(("batch", _batch(of)))
     if of.program is not None:
         spent, going = step(of.program, on), pace(of, work)
@@ -123,9 +139,11 @@ def _fits(of: Finding, unit: str) -> str:
 
 
 def _batch(of: Finding) -> str:
-    tokens = f" of {of.tokens_per_row:,} tokens" if of.tokens_per_row else ""
     parameters = f"; {_si(of.parameters)} parameters" if of.parameters else ""
-    return f"{of.batch:,} rows{tokens} a step{parameters}"
+    if not of.rows:
+        return f"{of.tokens:,} tokens a step{parameters}"
+    tokens = f" of {of.tokens // of.rows:,} tokens" if of.tokens else ""
+    return f"{of.rows:,} rows{tokens} a step{parameters}"
 
 
 def _operations(of: Program, unit: str) -> list[tuple[str, str]]:
@@ -152,22 +170,21 @@ def _exchanges(of: Program, unit: str) -> list[tuple[str, str]]:
 def _times(spent: Step, going: Pace, on: Target, of: Finding, work: Work) -> list[tuple[str, str]]:
     parts = {"MXU": spent.mxu, "HBM": spent.hbm, "ICI": spent.ici, "DCN": spent.dcn}
     named = ", ".join(f"{name} {_ms(value)}" for name, value in parts.items() if value)
-    unit = "tokens" if of.tokens_per_row else "rows"
+    unit = "tokens" if of.tokens else "rows" if of.rows else "steps"
     return [
         ("bound", f"{_ms(spent.bound)} by {spent.limited_by}: {named}; one after another {_ms(spent.apart)}"),
-        ("step", f"{_span(going.step, _ms)} {_published(on)}"),
+        ("step", f"{_span(going.step, _ms)} {_reached(work, on)}"),
         ("speed", f"{_span(going.per_second[::-1], _si)} {unit}/s"),
         (_work(work), f"{_span(going.hours, _hours)}, {_span(going.chip_hours, _count)} chip-hours"),
     ]  # fmt: skip
 
 
-def _published(on: Target) -> str:
-    tuned, simple = PUBLISHED[on.chip.name]
-    plain = f"a plain port reached {simple:.0%}" if simple else ""
-    if tuned is None:
-        return f"from the bound to what {plain} of the peak"
-    reached = f"where {tuned[0]:.0%} to {tuned[1]:.0%} of the peak is reached, as tuned programs do on {on.chip.name}"
-    return f"{reached}; {plain}" if plain else reached
+def _reached(work: Work, on: Target) -> str:
+    least, most = work.part_of_peak(on)
+    of_peak = f"where {least:.0%} to {most:.0%} of the peak is reached"
+    if on.chip.name in work.reached:
+        return f"{of_peak}, as your own jobs did on {on.chip.name}"
+    return f"{of_peak}, from a plain port to what tuned programs do on {on.chip.name}"
 
 
 def _compiled(of: Finding, program: Program) -> str:
@@ -178,17 +195,15 @@ def _compiled(of: Finding, program: Program) -> str:
 # Several targets -----------------------------------------------------------------------------------------------------
 
 _NEEDS = ("Target", "Chips", "Fits", "Memory", "of", "FLOP", "HBM", "ICI", "DCN")
-_TAKES = ("Target", "Bound", "by", "Step", "Per s", "Hours", "Chip-hours")
+_TAKES = ("Target", "Bound", "by", "Step", "Per s", "Hours")
 _LEFT = {"Target", "Fits", "by"}
 
 
 def _table(findings: Sequence[Finding], work: Work) -> list[str]:
     """Return two tables, as one would be too wide: the needs of a step, and its times."""
-    units = {
-        "tokens" if finding.tokens_per_row else "rows" for finding in findings if finding.batch
-    }
+    units = {"tokens" if finding.tokens else "rows" for finding in findings if finding.rows}
     note = (
-        f"Memory, FLOP and bytes are those of one device in one step; {' or '.join(sorted(units)) or 'rows'} per "
+        f"Memory, FLOP and bytes are those of one device in one step; {' or '.join(sorted(units)) or 'steps'} per "
         f"second; hours for {_work(work)}."
     )
     times = [row for finding in findings if (row := _takes(finding, work))]
@@ -232,7 +247,6 @@ def _takes(of: Finding, work: Work) -> tuple[str, ...] | None:
         _span(going.step, _ms),
         _span(going.per_second[::-1], _si),
         _span(going.hours, _count),
-        _span(going.chip_hours, _count),
     )
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from workloads.check.finding import Program
 from workloads.check.topologies import Target
-from workloads.frame.chips import PUBLISHED
+from workloads.frame.chips import PUBLISHED, SIMPLEST
 
 
 class Step(NamedTuple):
@@ -57,13 +57,31 @@ def step(of: Program, target: Target) -> Step:
     )
 
 
-def likely(step: Step, generation: str) -> tuple[float, float]:
-    """The shortest and the longest time that a step probably takes, by what tuned programs reach on the generation;
-    of a generation of which nothing is published but a simple one, from the bound to that."""
+#: The least and the greatest part of the peak that programs reach.
+Reached = tuple[float, float]
+
+
+def published(generation: str) -> Reached:
+    """Return what is published of a generation: from a simple port to tuned programs; 1, the bound itself, where no
+    tuned program is."""
     tuned, simple = PUBLISHED[generation]
-    if tuned is not None:
-        return step.at(tuned[1]), step.at(tuned[0])
-    return step.bound, step.at(simple or 1)
+    return simple or SIMPLEST, tuned[1] if tuned else 1.0
+
+
+def narrowed(own: Reached | None, generation: str) -> Reached:
+    """Return what is published, narrowed to what a lab's own jobs reached; what they reached where the two do not
+    meet."""
+    least, most = published(generation)
+    if own is None:
+        return least, most
+    low, high = max(own[0], least), min(own[1], most)
+    return (low, high) if low < high else own
+
+
+def likely(step: Step, reached: Reached) -> tuple[float, float]:
+    """Return the shortest and the longest time of a step of programs that reach so much."""
+    least, most = reached
+    return step.at(most), step.at(least)
 
 
 def wire_seconds(wire_bytes: float, links: int, target: Target) -> float:

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from tpujob.contract.chips import CHIPS, Chip
-from workloads.frame.config import ConfigError
+from workloads.errors import ConfigError
 
 #: chips of the largest slice that can be checked
 MOST_CHIPS = 2048

@@ -16,10 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.fields import FieldInfo
 
 from tpujob.contract import Exit
-
-
-class ConfigError(Exception):
-    """A setting cannot work; running again cannot help. The message is one line for a person."""
+from workloads.errors import ConfigError
 
 
 def _split(value: object) -> object:

@@ -82,14 +82,18 @@ class Program:
         layout = self.shardings, StepOutcome._make(outcome)
         return jax.jit(self._step, donate_argnums=0, out_shardings=layout, compiler_options=options)
 
-    def trace(self, batch: Mapping[str, Any]) -> jax.stages.Traced:
-        """The step for batches like this one, arrays or `ShapeDtypeStruct`s, before it is lowered for any device."""
+    def arguments(self, batch: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the arguments of the step for batches like this one, arrays or `ShapeDtypeStruct`s, without values."""
         good = jax.ShapeDtypeStruct((), jnp.bool_, sharding=self._whole)
         shapes = jax.tree.map(
             lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=self.by_row), dict(batch)
         )
+        return self.layout, good, shapes
+
+    def trace(self, batch: Mapping[str, Any]) -> jax.stages.Traced:
+        """The step for batches like this one, before it is lowered for any device."""
         with jax.set_mesh(self.mesh):
-            return self.step().trace(self.layout, good, shapes)
+            return self.step().trace(*self.arguments(batch))
 
     def compile(
         self, batch: Mapping[str, Any], options: dict[str, Any] | None = None

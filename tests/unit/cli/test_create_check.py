@@ -4,6 +4,7 @@ import importlib.util
 import json
 import platform
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +13,7 @@ import pytest
 from tests.support.golden import golden
 from tests.support.scripted import ScriptedJobs
 from tests.unit.cli.conftest import Tpujob
-from tpujob.cli.commands.create import CheckedTarget, check_page
+from tpujob.cli.render.check_page import CheckedTarget, Deadline, check_page
 from tpujob.domain.spec import jobspec
 from tpujob.errors import BadRequest
 from tpujob.submit.compile_check import (
@@ -34,20 +35,21 @@ MLP = BundledProgram("mlp", ("--hidden=64", "--batch=64"))
 
 
 def finding(target: str = "v4-8", **changed: object) -> TargetFinding:
-    takes = {"mxu": 1, "hbm": 2, "ici": 0, "dcn": 0, "model": 1, "bound": 2, "apart": 3}
+    takes = {"bound": 2, "limited_by": "HBM"}
     pace = {"step": [4.0, 6.0], "per_second": [16.0, 10.7], "work": 9000, "unit": "steps"}
-    pace |= {"hours": [10.0, 15.0], "chip_hours": [40.0, 60.0]}
+    pace |= {"hours": [10.0, 15.0], "chip_hours": [40.0, 60.0], "reached": [0.2, 0.3], "own": False}
     facts: dict[str, object] = {
         "target": target,
         "chips": 4,
         "fit": "yes",
         "reason": "",
         "advice": "",
-        "batch": 64,
-        "tokens_per_row": 0,
+        "rows": 64,
+        "tokens": 0,
         "limit_bytes": 33017561088,
         "needed_bytes": 0,
         "warnings": [],
+        "gains": [],
         "program": {"peak_bytes": 2**30, "flops": 1e9},
         "versions": {"libtpu": "0.0.42.1"},
         "step_seconds": takes,
@@ -128,14 +130,28 @@ def test_the_page() -> None:
         "it does not fit": CheckedTarget(no, "us-central2-b", 12.88),
         "without a price": CheckedTarget(finding(), "", None),
     }
-    golden("check", {case: check_page("llama", [row], 120) for case, row in rows.items()})
+    pages = {case: check_page("llama", [row], 120) for case, row in rows.items()}
+    own = finding(
+        "v5e-64", gains=["with remat=full: 1.00 GiB less memory; bound 1.20 times as long, by MXU"]
+    )
+    own["pace"] |= {"own": True, "hours": [4.0, 6.0]}  # type: ignore[typeddict-item, typeddict-unknown-key]
+    both = [rows["it fits"], CheckedTarget(own, "us-west4-a", 30.0)]
+    for hours, case in (
+        (20, "both end"),
+        (12, "one ends surely"),
+        (5, "one may end"),
+        (2, "none ends"),
+    ):
+        deadline = Deadline(datetime(2026, 12, 4, 18, tzinfo=UTC), hours)
+        pages[case] = check_page("llama", both, 120, deadline=deadline)
+    golden("check", pages)
 
 
 # What is kept --------------------------------------------------------------------------------------------------------
 
 
 def test_a_speed_is_kept_for_the_same_program_arguments_and_versions(tmp_path: Path) -> None:
-    save(tmp_path, MLP, "1", [finding(tokens_per_row=256), finding("v5e-4")])
+    save(tmp_path, MLP, "1", [finding(tokens=64 * 256), finding("v5e-4")])
     targets = ["v4-8", "v5e-4", "v6e-4"]
     assert speeds(tmp_path, MLP, targets, "1", "steps") == {"v4-8": 0.2, "v5e-4": 0.2}
     assert speeds(tmp_path, MLP, targets, "1", "samples")["v5e-4"] == 64 / 5
@@ -180,7 +196,7 @@ def test_a_python_without_the_compiler_says_what_to_install(
     assert "python3 -m pip install 'jax[tpu]'" in error
     assert rooflines(jobspec.load(file.read_text(), "mlp.yaml"), ["v4-8"], "steps", tmp_path) == {}
     error = tpujob("create", str(job_file), "--check", code=2).err
-    assert "only the bundled programs can be compiled" in error
+    assert "no function is named that returns its training step" in error
 
 
 @pytest.mark.parametrize(("system", "machine"), [("darwin", "arm64"), ("linux", "aarch64")])

@@ -85,6 +85,6 @@ def test_an_idle_compilation_is_given_up(tmp_path: Path, monkeypatch: pytest.Mon
     waits.write_text("#!/bin/sh\nexec sleep 3600\n")
     waits.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(waits))
-    order = Order(workload="w", record="r", config={}, target="v4-8")
+    order = Order(function="train:step", target="v4-8")
     result = check(order, every=0.01, idle=0.05)
     assert (result.fit, result.reason) == ("unknown", "not compiled: no CPU time was used for 0 s")

@@ -44,6 +44,27 @@ def test_gradients_take_twice_the_forward_pass_and_remat_once_more() -> None:
     assert flops(jax.grad(jax.checkpoint(loss)), B) == 4 * forward - ONE
 
 
+def test_the_operations_of_the_model_are_the_same_with_and_without_remat() -> None:
+    def layer(x: Any, w: Any) -> Any:
+        return jnp.tanh(jnp.tanh(x @ w) @ w)
+
+    def loss(layer: Any, weights: Any) -> Any:
+        return jax.lax.scan(lambda x, w: (layer(x, w), None), A, weights)[0].sum()
+
+    weights = jnp.ones((5, 16, 16))
+    plain, again = (
+        count(
+            jax.make_jaxpr(jax.jit(jax.grad(loss, argnums=1), static_argnums=0), static_argnums=0)(
+                f, weights
+            )
+        )
+        for f in (layer, jax.checkpoint(layer))
+    )
+    assert plain.again_flops == 0
+    assert again.again_flops == again.flops - plain.flops > 0
+    assert again.model_flops == plain.model_flops
+
+
 def test_of_a_condition_the_dearest_branch_counts() -> None:
     def either(x: Any) -> Any:
         return jax.lax.cond(x[0, 0] > 0, lambda x: x @ B, lambda x: (x @ B) @ B.T @ B, x)

@@ -169,7 +169,7 @@ def described(slices: int, fsdp: int, tensor: int, sides: tuple[int, ...]) -> An
     places = [np.unravel_index(i, sides) for i in range(count)]
     devices = np.empty((slices, count), dtype=object)
     for index in np.ndindex(slices, count):
-        devices[index] = SimpleNamespace(coords=places[index[1]])
+        devices[index] = SimpleNamespace(coords=places[index[1]], slice_index=index[0])
     names = ("dcn", "data", "fsdp", "tensor")
     shape = dict(zip(names, (slices, 1, fsdp, tensor), strict=True))
     return SimpleNamespace(

@@ -7,27 +7,22 @@ import io
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from tpujob.cli.backend import connect, current_settings, note_context, page_of, retrying_client
-from tpujob.cli.errors import DOES_NOT_FIT, job_continues, on_interrupt
+from tpujob.cli.errors import job_continues, on_interrupt
 from tpujob.cli.options import Follow, Json, Variables, argument, flag, option, variables
 from tpujob.cli.output import Screen, get_screen, note, say, say_json
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import created_text, plan_page, steered_text
-from tpujob.cli.render.table import Column, numbers, table
-from tpujob.cli.render.text import amount_text, clip_middle, paint, wrap
-from tpujob.domain.text import amount_of_bytes, clean, dollars, many
+from tpujob.domain.text import amount_of_bytes, clean, many
 from tpujob.errors import BackendGone, BadRequest, BadSpec, Busy, NotFound, Transient
 
 if TYPE_CHECKING:
     from tpujob.api import EstimateView, JobsApi, JobView, PlanView
-    from tpujob.domain.hardware.prices import PriceList
     from tpujob.domain.spec import JobSpec
     from tpujob.submit.archive import Bundle
-    from tpujob.submit.compile_check import TargetFinding
 
 
 DryRun = Annotated[bool, flag("Print the resolved plan; submit nothing.", "--dry-run")]
@@ -41,6 +36,17 @@ def create(
     check: Annotated[
         bool, flag("Compile the program without a TPU; submit nothing.", "--check")
     ] = False,
+    variants: Annotated[
+        list[str] | None,
+        option(
+            "NAME=VALUE",
+            "With --check: also compile with this setting, such as remat=dots, and say what it gives; repeatable.",
+            "--with",
+        ),
+    ] = None,
+    python: Annotated[
+        str, option("PATH", "With --check: interpreter of the program.", "--python")
+    ] = "",
     follow: Follow = False,
     name: Annotated[str, option("NAME", "Override the name in the file.")] = "",
     values: Annotated[
@@ -68,8 +74,11 @@ def create(
     if check and (dry_run or follow):
         raise BadRequest("--check goes without --dry-run and --follow")
     spec = job_file.read(file, name, cross_region=allow_cross_region, values=values or ())
+    if (variants or python) and not check:
+        raise BadRequest("--with and --python go with --check")
     if check:
-        return _check(next(elements(spec)).spec if spec.is_group else spec, as_json=as_json)
+        element = next(elements(spec)).spec if spec.is_group else spec
+        return _check(element, file.parent, variants, python, as_json=as_json)
     command = ["tpujob", "create", str(file), *(["--name", name] if name else [])]
     command += [word for value in values or () for word in ("--set", value)]
     command += ["--allow-cross-region"] if allow_cross_region else []
@@ -179,42 +188,26 @@ def submit(spec: JobSpec, options: SubmitOptions) -> int:
     return 0
 
 
-def _check(spec: JobSpec, *, as_json: bool) -> int:
+def _check(
+    spec: JobSpec, folder: Path, variants: Sequence[str] | None, python: str, *, as_json: bool
+) -> int:
     """Print for each type of the job whether its program fits, how fast it can be, and what the hours cost."""
-    from tpujob.config import context, prices
-    from tpujob.domain.hardware.prices import LIST
+    from tpujob.cli.commands import fit
     from tpujob.submit import compile_check
 
-    settings = current_settings()
-    types = compile_check.targets_of(spec, spec.tpu.types)
-    price_list = LIST
-    if not settings.local:
-        today = datetime.now(UTC).date()
-        price_list = prices.in_force(settings, context.current(settings), today)
-    findings = compile_check.check_job(spec, settings.cache)
-    targets = [
-        CheckedTarget(finding, *_zone_and_price(spec, types[finding["target"]], price_list))
+    findings = compile_check.check_job(
+        spec,
+        current_settings().cache,
+        folder,
+        python=python,
+        variants=fit.changes(variants),
+        reached=fit.reached_here(),
+    )
+    priced = [
+        fit.with_price(finding, fit.wanted(finding["target"], spec.tpu.zones, spec.tpu.pricing))
         for finding in findings
     ]
-    if as_json:
-        say_json([{**t.finding, "zone": t.zone, "usd_per_hour": t.usd_per_hour} for t in targets])
-    else:
-        screen = get_screen()
-        say(check_page(spec.name, targets, screen.columns, color=screen.color))
-    return 0 if all(finding["fit"] == "yes" for finding in findings) else DOES_NOT_FIT
-
-
-def _zone_and_price(spec: JobSpec, type: str, prices: PriceList) -> tuple[str, float | None]:
-    """Return a zone of the type and the price of the job's slices there, in USD an hour: the first zone with a known
-    price, of the job's zones or else of all."""
-    from tpujob.domain.hardware import accelerators
-
-    zones = [zone for zone in spec.tpu.zones if accelerators.may_have(type, zone)]
-    for zone in zones or accelerators.zones(type):
-        usd = prices.usd_per_hour(type, zone, spec.tpu.pricing, spec.tpu.slices)
-        if usd is not None:
-            return zone, usd
-    return next(iter(zones), ""), None
+    return fit.print_checked(spec.name, priced, as_json=as_json)
 
 
 def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: bool) -> None:
@@ -282,83 +275,3 @@ def _follow(job: JobView, list_price: float | None, screen: Screen, *, as_json: 
         ended_job = follow(retrying_client(), job["id"], sink_for(screen, list_price=list_price))
     say(steered_text(ended_job, screen.columns, time.time(), color=screen.color))
     return words.EXIT_OF_STATE[ended_job["state"]]
-
-
-# The page of --check: the job's types side by side -------------------------------------------------------------------
-
-
-GIB = 2**30
-MEANING = (
-    "Compiled on this machine, not run. The range of the step time is that of published figures of language models on "
-    "the generation, and the other ranges follow from it. Dollars are the list price of those hours. "
-    "`tpujob cost estimate --compare` adds waits and preemptions."
-)
-KEYS = "A flag `--name=value` is `name: value` below `run.args` of the job file."
-_COLUMNS = (
-    Column("Slices"),
-    Column("Zone", floors=(14, 0), cut=clip_middle),
-    Column("Fits", style=lambda cell: "green" if cell == "yes" else "red"),
-    *numbers("Memory", "of", "At least", "Step", "Per s", "Hours", "List value"),
-)
-
-
-class CheckedTarget(NamedTuple):
-    finding: TargetFinding
-    zone: str
-    usd_per_hour: float | None  #: price of the job's slices; None: unknown
-
-
-def check_page(
-    name: str, targets: Sequence[CheckedTarget], columns: int, *, color: bool = False
-) -> str:
-    findings = [target.finding for target in targets]
-    pace = next((finding["pace"] for finding in findings if "pace" in finding), None)
-    title = clean(name) + (f": {pace['work']:,.0f} {pace['unit']}" if pace else "")
-    out = [paint(title, "bold", color), ""]
-    out += [table(_COLUMNS, [_cells(target) for target in targets], columns, color=color), ""]
-    for finding in findings:
-        notes = [finding["reason"], finding["advice"]] if finding["fit"] != "yes" else []
-        notes += [f"warning: {text}" for text in finding["warnings"]]
-        for text in filter(None, notes):
-            out += wrap(f"{finding['target']}: {clean(text)}", columns)
-    if any("--" in finding["reason"] + finding["advice"] for finding in findings):
-        out += wrap(KEYS, columns)
-    return "\n".join([*out, *wrap(MEANING, columns)])
-
-
-def _cells(target: CheckedTarget) -> tuple[str, ...]:
-    finding = target.finding
-    program = finding["program"]
-    memory = program["peak_bytes"] if program else finding["needed_bytes"]
-    start = (
-        finding["target"],
-        target.zone,
-        finding["fit"],
-        _memory(memory) if memory else "",
-        _memory(finding["limit_bytes"]),
-    )
-    if "pace" not in finding or "step_seconds" not in finding:
-        return (*start, "", "", "", "", "")
-    pace = finding["pace"]
-    usd = [hours * target.usd_per_hour for hours in pace["hours"]] if target.usd_per_hour else []
-    return (
-        *start,
-        _time(finding["step_seconds"]["bound"]),
-        _span([_time(seconds) for seconds in pace["step"]]),
-        _span([amount_text(speed) for speed in reversed(pace["per_second"])]),
-        _span([f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}" for hours in pace["hours"]]),
-        _span([dollars(round(amount * 1e6)) for amount in usd]) if usd else "unknown",
-    )
-
-
-def _span(pair: Sequence[str]) -> str:
-    low, high = pair
-    return low if low == high else f"{low} to {high}"
-
-
-def _memory(size: float) -> str:
-    return f"{size / GIB:.2f} GiB" if size >= 0.1 * GIB else f"{size / 2**20:.3g} MiB"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

@@ -127,6 +127,40 @@ Outputs = Annotated[
 ]
 
 
+# Compile check -------------------------------------------------------------------------------------------------------
+
+
+_FUNCTION = r"[\w./-]{1,200}:[A-Za-z_]\w{0,99}"
+_MESH = r"[A-Za-z_]\w*=(-1|[1-9][0-9]{0,4})(,[A-Za-z_]\w*=(-1|[1-9][0-9]{0,4})){0,9}"
+_Function = Annotated[
+    str, kinds.matching(_FUNCTION, "a function of a file or module in code, such as train.py:step")
+]
+_mesh = kinds.matching(_MESH, "the sizes of the mesh's axes, such as data=1,fsdp=-1")
+
+
+class CheckedStep(SpecPart):
+    """The function that returns the training step of a program, for `create --check`."""
+
+    function: _Function = Field(
+        description="FILE.py:FUNCTION or MODULE:FUNCTION in code; it returns the jitted step and its arguments."
+    )
+    mesh: Annotated[str, Checked(kinds.or_empty(_mesh), kinds.schema_of(f"({_MESH})?"))] = Field(
+        "", description="Axes of its mesh, -1 for what is left. Default: data=SLICES,fsdp=-1."
+    )
+    steps: Annotated[int | None, kinds.optional(kinds.count(10**9, 1))] = Field(
+        None, description="Steps of the training, for hours and dollars. Default: 1000."
+    )
+
+
+def _of_function(value: Any) -> Any:
+    """Return the mapping that the name of a function stands for."""
+    return {"function": value} if isinstance(value, str) else value
+
+
+_STEP = {"anyOf": [kinds.schema_of(_FUNCTION), CheckedStep.model_json_schema(), {"type": "null"}]}
+_CheckedStep = Annotated[CheckedStep | None, Checked(_of_function, _STEP)]
+
+
 # The job file --------------------------------------------------------------------------------------------------------
 
 #: the programs in `workloads/` that `run.workload` may name
@@ -311,6 +345,10 @@ class JobSpec(kinds.SpecPart):
         30,
         description="Time from SIGTERM to SIGKILL, up to 10m.",
         json_schema_extra={"default": kinds.time_text(30)},
+    )
+    check: _CheckedStep = Field(
+        None,
+        description="Function of the program for `create --check`, such as train.py:step: it returns the jitted step.",
     )
     budget: JobBudget | None = Field(None, description="Limit of the job's cost. Default: none.")
     notify: kinds.Channels = Field(
