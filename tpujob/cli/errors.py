@@ -29,7 +29,7 @@ EXIT_CODES: dict[int, str] = {
     errors.Transient.exit_code: "a remote call, or a check of doctor, failed and may succeed later",
     errors.HostKeyChanged.exit_code: "a host's SSH key has changed",
     errors.Unauthorized.exit_code: "the token is missing or wrong, or your role does not allow it",
-    DOES_NOT_FIT: "create --check: the program does not fit the slice",
+    DOES_NOT_FIT: "fit, create --check: the program does not fit the slice",
     TIMED_OUT: "wait: the time is up, the job continues",
     130: "Ctrl-C: the command ended, the job continues",
     OUTPUT_CLOSED: "the output was closed",

@@ -29,9 +29,10 @@ def fit(*words: str, folder: Path = PROGRAMS) -> tuple[int, list[dict[str, Any]]
     return done.returncode, json.loads(done.stdout) if done.stdout else [], done.stderr
 
 
+@pytest.mark.timeout(1500)  # three compilations
 def test_a_plain_flax_program_is_compiled_with_its_alternatives() -> None:
     words = ["plain_flax.py:fit", "--type", "v5e-4", "--tokens", "1B"]
-    alternatives = ["remat=true", "donate=false", "mesh=fsdp=3", "remta=true"]
+    alternatives = ["remat=true", "donate=false", "mesh=fsdp=3"]
     code, (finding,), err = fit(*words, *(f"--with={text}" for text in alternatives))
     assert code == 0, err
     made = finding["program"]
@@ -40,11 +41,10 @@ def test_a_plain_flax_program_is_compiled_with_its_alternatives() -> None:
     assert 0 < made["argument_bytes"] < made["peak_bytes"] < 0.1 * GIB
     assert made["model_flops"] == made["asked_flops"], "nothing is computed twice"
     assert finding["pace"]["hours"][0] < finding["pace"]["hours"][1]
-    remat, undonated, mesh, unknown = finding["gains"]
+    remat, undonated, mesh = finding["gains"]
     assert "more operations; bound" in remat
     assert "more memory" in undonated
     assert "refused: mesh fsdp=3: 3 devices do not go with the 4 of the slice" in mesh
-    assert "unexpected keyword argument 'remta'" in unknown
 
 
 def test_a_program_that_fails_is_refused_by_its_own_line(tmp_path: Path) -> None:
@@ -55,6 +55,7 @@ def test_a_program_that_fails_is_refused_by_its_own_line(tmp_path: Path) -> None
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_the_lab_s_own_figures_of_a_7b_are_in_the_range() -> None:
     """Llama 2 7B in a plain port, tokens a second of a chip."""
     shape = [

@@ -59,9 +59,7 @@ def fit(
         str, option("ZONE", "Zone of the prices. Default: one that has the type.")
     ] = "",
     on_demand: Annotated[bool, flag("Not spot.", "--on-demand")] = False,
-    patience: Annotated[
-        int, option("S", "CPU seconds for each compilation.", min=1)
-    ] = 1200,
+    patience: Annotated[int, option("S", "CPU seconds for each compilation.", min=1)] = 1200,
     as_json: Json = False,
 ) -> int:
     """Compile any training step for TPU slices: does it fit, how fast, for how much."""
