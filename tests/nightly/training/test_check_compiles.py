@@ -134,7 +134,7 @@ def test_settings_that_do_not_go_with_a_slice_are_refused_by_name() -> None:
 
 def test_a_check_without_a_batch_takes_the_least_that_divides_and_says_so() -> None:
     findings = checked("mlp", "--hidden=256,256", "--check=v4-16,v4-1024")
-    assert [finding["batch"] for finding in findings.values()] == [256, 512]
+    assert [finding["rows"] for finding in findings.values()] == [256, 512]
     says = (
         "checked with --batch=512, as the program's own 256 rows cannot be split over the devices"
     )
