@@ -49,7 +49,8 @@ JOB = {"job": "42"}
 NAME = "ä?#%2F h 1"  #: what a URL must not take for something else
 #: how each method is called; `list`, `put_bundle` and `follow` have tests of their own
 CALLS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("whoami", "budgets", "ledger", "cost", "secrets", "queue", "shares"), NOTHING),
+    **dict.fromkeys(("whoami", "budgets", "ledger", "cost", "reached"), NOTHING),
+    **dict.fromkeys(("secrets", "queue", "shares"), NOTHING),
     **dict.fromkeys(("health", "channels", "hosts", "members", "leaks", "sweep", "fsck"), NOTHING),
     **dict.fromkeys(("get", "patch", "hold", "release", "top", "requeue", "delete"), JOB),
     "plan": {"spec": {"name": "x"}},
