@@ -13,7 +13,7 @@ import pytest
 from tests.support.golden import golden
 from tests.support.scripted import ScriptedJobs
 from tests.unit.cli.conftest import Tpujob
-from tpujob.cli.render.check_page import CheckedTarget, Deadline, check_page
+from tpujob.cli.render.check_page import CheckedTarget, FinishBy, check_page
 from tpujob.domain.spec import jobspec
 from tpujob.errors import BadRequest
 from tpujob.submit.compile_check import (
@@ -142,7 +142,7 @@ def test_the_page() -> None:
         (5, "one may end"),
         (2, "none ends"),
     ):
-        deadline = Deadline(datetime(2026, 12, 4, 18, tzinfo=UTC), hours)
+        deadline = FinishBy(datetime(2026, 12, 4, 18, tzinfo=UTC), hours)
         pages[case] = check_page("llama", both, 120, deadline=deadline)
     golden("check", pages)
 

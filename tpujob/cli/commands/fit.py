@@ -14,7 +14,7 @@ from tpujob.cli.backend import current_settings, running
 from tpujob.cli.errors import DOES_NOT_FIT
 from tpujob.cli.options import Json, argument, duration, flag, option
 from tpujob.cli.output import get_screen, say, say_json
-from tpujob.cli.render.check_page import CheckedTarget, Deadline, check_page
+from tpujob.cli.render.check_page import CheckedTarget, FinishBy, check_page
 from tpujob.errors import BadRequest, TpujobError
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _prices() -> PriceList:
 def print_checked(
     name: str,
     targets: Sequence[CheckedTarget],
-    deadline: Deadline | None = None,
+    deadline: FinishBy | None = None,
     *,
     as_json: bool,
 ) -> int:
@@ -196,11 +196,11 @@ def print_checked(
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
-def _deadline(text: str, now: datetime) -> Deadline:
+def _deadline(text: str, now: datetime) -> FinishBy:
     at = moment(text, now)
     if at <= now:
         raise BadRequest(f"--by {text}: {at:%Y-%m-%d %H:%M} has passed")
-    return Deadline(at, (at - now).total_seconds() / 3600)
+    return FinishBy(at, (at - now).total_seconds() / 3600)
 
 
 def moment(text: str, now: datetime) -> datetime:

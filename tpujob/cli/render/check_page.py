@@ -43,7 +43,7 @@ class CheckedTarget(NamedTuple):
         return [hours * self.usd_per_hour for hours in pace["hours"]]
 
 
-class Deadline(NamedTuple):
+class FinishBy(NamedTuple):
     at: datetime
     hours: float  #: until then
 
@@ -53,7 +53,7 @@ def check_page(
     targets: Sequence[CheckedTarget],
     columns: int,
     *,
-    deadline: Deadline | None = None,
+    deadline: FinishBy | None = None,
     color: bool = False,
 ) -> str:
     """Return the page as text."""
@@ -81,7 +81,7 @@ def check_page(
     return "\n".join([*out, *wrap(" ".join([*filter(None, meaning), PRICES]), columns)])
 
 
-def _cheapest(targets: Sequence[CheckedTarget], deadline: Deadline) -> str:
+def _cheapest(targets: Sequence[CheckedTarget], deadline: FinishBy) -> str:
     """Return the sentence about the cheapest slice that ends in time, if it starts now and nothing interrupts it."""
     by = f"{deadline.at:%a %Y-%m-%d %H:%M %Z}".strip()
     timed = [
