@@ -93,11 +93,11 @@ def step_of(
 
 def told(error: BaseException) -> str:
     """Return an error in one line, with the last line of the program that it came from."""
-    ours = str(Path(__file__).parent)
+    others = str(Path(__file__).parent), str(Path(traceback.__file__).parent), "<"
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if "site-packages" not in frame.filename and not frame.filename.startswith((ours, "<"))
+        if "site-packages" not in frame.filename and not frame.filename.startswith(others)
     ]
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {first_line(str(error))}{where}"

@@ -82,7 +82,7 @@ def test_an_error_of_the_program_names_its_line(tmp_path: Path) -> None:
         "import json\n\ndef step(mesh):\n    return json.loads('{')\n\nx = 1\n"
     )
     function = named("mine.py:step", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"mine.py:step failed: JSONDecodeError: .*\(.*:\d+\)"):
+    with pytest.raises(ConfigError, match=r"mine.py:step failed: JSONDecodeError: .*\(mine.py:4\)"):
         step_of(function, MESH, {}, "mine.py:step")
     with pytest.raises(ConfigError, match="unexpected keyword argument 'remta'"):
         step_of(function, MESH, {"remta": "full"}, "mine.py:step")
