@@ -115,6 +115,7 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
         "preflight": True,
         "hold": "15m",
         "stop_grace": "30s",
+        "check": None,
         "budget": None,
         "notify": [],
         "after": [],
