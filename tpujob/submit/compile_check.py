@@ -157,7 +157,7 @@ def check_function(
         "unit": "rows" if options.unit == "samples" else options.unit,
         "reached": options.reached,
     }
-    words = ["workloads.check"]
+    words = ["workloads.check.request"]
     return _run(words, {}, json.dumps(request, default=dict), f"{function.name} cannot be checked")
 
 

@@ -1,4 +1,4 @@
-"""The command lines of the check: `--check` of a bundled program, and `python -m workloads.check` for any function.
+"""The command lines of the check: `--check` of a bundled program, and a request for any function (`request.py`).
 
 Both compile the step of a function for each target, and print the findings. No jax here: children import it.
 """
@@ -66,7 +66,7 @@ def main(record: type[TrainConfig], workload: str, arguments: list[str]) -> NoRe
 
 
 class Request(BaseModel):
-    """What `python -m workloads.check` reads as JSON: a function, targets, and the work of the training."""
+    """What `python -m workloads.check.request` reads as JSON: a function, targets, and the work of the training."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,4 +1,4 @@
-"""`python -m workloads.check`: the check of any function, for `tpujob fit`. Standard input has a `Request` as JSON."""
+"""`python -m workloads.check.request`: the check of any function. Standard input has a `Request` as JSON."""
 
 import sys
 
