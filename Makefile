@@ -8,7 +8,7 @@ READY := .venv/.installed
 DEMO := .venv/.demo
 
 .DEFAULT_GOAL := help
-.PHONY: demo check test nightly sim live screenshots audit docs lint fmt bench lock clean help
+.PHONY: demo check test nightly sim live screenshots audit docs lint fmt bench bench-queue lock clean help
 
 demo: $(DEMO)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -69,10 +69,13 @@ fmt: $(READY)  ## format the code and fix what can be fixed
 	$(BIN)/ruff format
 
 # Experiments, which take longer: tests/bench/README.md.
-bench: $(READY)  ## figures: commands and the store, the table of docs/cost.md, the queue
+bench: bench-queue  ## figures: commands and the store, the table of docs/cost.md, the queue
 	@$(BIN)/python -m tests.bench.bench_cli
 	@$(BIN)/python -m tests.bench.bench_costs
 	@$(BIN)/python -m tests.bench.bench_queue
+
+bench-queue: $(READY)  ## figures of the queue with jobs of all sizes, and what each owner gets
+	@$(BIN)/python -m tests.bench.bench_sizes
 
 COMPILE := $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-header --no-annotate

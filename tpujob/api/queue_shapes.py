@@ -33,6 +33,7 @@ class PlaceView(TypedDict):
     position: int  #: among the jobs that may start, from 1; 0: it waits for something else first
     #: an estimate; in the past: it may request a slice now; None: unknown
     starts_about: str | None
+    passed: int  #: how often this backend has seen another job get what it waits for
     reasons: list[ReasonView]  #: the binding one first; none: it may request a slice now
     order: OrderView | None  #: None: it waits for something else first
     helps: list[str]  #: what a person can do about it, with commands in backquotes

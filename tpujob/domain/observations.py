@@ -225,11 +225,12 @@ class Reason:
     kind: ReasonKind
     jobs: tuple[str, ...] = ()  #: ids of some of the jobs concerned
     count: int = 0  #: number of those jobs, or the used part of the limit
-    limit: int = 0
+    limit: int = 0  #: for chips that are kept free: seconds for which this job may need some
     what: str = ""  #: the type, quota pool, person or condition
     how: str = ""  #: end of the other job of a dependency, cause of a refusal, or PER_OWNER for a limit of each owner
     until: float | None = None
-    since: float | None = None  #: time of the first refusal, or when a limit was learned
+    #: time of the first refusal; when a limit was learned; when chips begin to be kept free for the job
+    since: float | None = None
 
 
 class Order(NamedTuple):

@@ -16,7 +16,7 @@ from operator import attrgetter
 
 from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.dependencies import JobEnd, facts_of
-from tpujob.domain.capacity.entries import QueueEntry, entry
+from tpujob.domain.capacity.entries import QueueEntry, Wanted, entry, wanted
 from tpujob.domain.capacity.planning import QueuePlan, plan
 from tpujob.domain.capacity.run_lengths import RunLengths
 from tpujob.domain.capacity.settings import QueueSettings
@@ -24,7 +24,7 @@ from tpujob.domain.capacity.usage import RecentUsage, fade, sums, used
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.model import Job, State
-from tpujob.domain.observations import OWN, Circuit, HandOver, Place
+from tpujob.domain.observations import OWN, Circuit, HandOver, Place, ReasonKind
 from tpujob.domain.spec.elements import at_once
 from tpujob.engine.groups import GETS, STOPPED, Groups
 from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError, Transient
@@ -192,18 +192,22 @@ class Queue:
             own = self._entries.get(after.id)
             ways = own.wanted if own else ()
             counted = next((way.shape for way in ways if way.shape in ask), shape)
-            self._count_overtaken(after.id, shape)
+            self._count_overtaken(after.id, wanted(after.slice))
             self._put(after)
             if shape != counted:  # its budget pays for another choice than the plan has counted
                 self._planned_at = -inf
                 news = self._replan()
         self._announce(news, but=after.id)
 
-    def _count_overtaken(self, job_id: str, shape: str) -> None:
-        """Count for the first job in order that could have had the slice that it was passed, if another job gets it."""
+    def _count_overtaken(self, job_id: str, got: Wanted) -> None:
+        """Count for the first job in order that could have had the slice, or that waits for its chips, that it was
+        passed, if another job gets it."""
         for other in takewhile(job_id.__ne__, self._plan.order):
             entry, reasons = self._entries.get(other), self._plan.places[other].reasons
-            if entry is None or not any(way.shape == shape for way in entry.wanted):
+            if entry is None:
+                continue
+            lacks_chips = any(r.kind is ReasonKind.QUOTA and r.what == got.pool for r in reasons)
+            if not lacks_chips and not any(way.shape == got.shape for way in entry.wanted):
                 continue
             if reasons[0].kind not in OWN if reasons else entry.refusals:
                 self.overtaken[other] += 1
@@ -342,11 +346,12 @@ class Queue:
         if not due or (0 <= age < len(self._entries) / self.planned and now_for not in self._ended):
             return []
         waiting = {(entry.share, entry.owner) for entry in self._entries.values() if entry.waits}
-        # of one owner, only its own quota asks how long jobs take
-        matters = len(waiting) > 1 or self.settings.quota
-        usage = self._usage(now) if matters else RecentUsage()
+        # of the jobs of one owner, only a quota asks how long they take
+        refused = self._circuits()
+        limited = self.settings.quota or any(c.limit is not None for c in refused.values())
+        usage = self._usage(now) if len(waiting) > 1 or limited else RecentUsage()
         old, freed = self._plan.places, self._plan.freed
-        self._plan = plan(self._entries.values(), self.settings, self._circuits(), usage, now, self)
+        self._plan = plan(self._entries.values(), self.settings, refused, usage, now, self)
         self._planned_at, self._dirty = now, False
         self._ended.clear()
         return [

@@ -47,7 +47,13 @@ BUGS["what_others_change_is_not_read"] = value_bug(
     "others wait, under two backends", "Q1", SimStore, "changes", lambda self, after: (after, [])
 )
 BUGS["nothing_is_kept_for_a_big_one"] = value_bug(
-    "small ones pass a big one", "Q2", plans, "OVERTAKE_S", 1e9
+    "small ones pass a big one", "Q2", plans, "FREE_PASS", 1e9
+)
+BUGS["who_takes_too_long_passes"] = value_bug(
+    "small ones pass a big one", "Q2", plans._Walk, "_would_delay", always(None)
+)
+BUGS["who_is_late_is_taken_to_be_gone"] = value_bug(
+    "small ones pass a big one", "Q14", plans, "free_at", lambda entry, lengths, now: now + 60
 )
 BUGS["all_of_a_sweep_at_once"] = value_bug(
     "a sweep, two at once", "Q8", Queue, "group", always(None)

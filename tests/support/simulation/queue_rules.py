@@ -13,10 +13,10 @@ from tpujob.domain.capacity.dependencies import check_edge as check
 from tpujob.domain.capacity.entries import QueueEntry, Wanted
 from tpujob.domain.capacity.planning import (
     AGED,
-    DRAIN,
+    FREE_PASS,
     LAPSES,
-    OVERTAKE_S,
     REQUESTS,
+    UNPASSED,
     Others,
     QueuePlan,
 )
@@ -194,8 +194,16 @@ class _Walk:
     pools: Counter[str] = field(default_factory=Counter[str])
     groups: Counter[str] = field(default_factory=Counter[str])
     requested: Counter[str] = field(default_factory=Counter[str])
-    #: the job that may not request a shape, or that the chips of a pool are kept for, and for what chips at least
+    #: the job that may not request a shape, and for what chips at least
     closed: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    #: until when the chips of each pool are held, or taken by jobs before
+    ends: defaultdict[str, list[tuple[float, int]]] = field(
+        default_factory=lambda: defaultdict(list[tuple[float, int]])
+    )
+    #: the job that chips of a pool are kept for, and when enough are free
+    kept: dict[str, tuple[QueueEntry, float]] = field(
+        default_factory=dict[str, tuple[QueueEntry, float]]
+    )
     before: list[QueueEntry] = field(default_factory=list[QueueEntry])
 
     def check(self) -> Iterator[Broken]:
@@ -203,6 +211,7 @@ class _Walk:
         for job in self.planned.entries:
             if job.holds:
                 self._take(job, job.holds)
+                self.ends[job.holds.pool].append((expected_end(self.planned, job), job.holds.chips))
                 self.requested[job.holds.shape] += job.in_cloud_queue
         for job_id in self.planned.plan.order:
             if (job := by_id.get(job_id)) is None:
@@ -210,14 +219,17 @@ class _Walk:
             place = self.planned.plan.places[job_id]
             if place.ask:
                 yield from self._asks(job, place)
-                self._take(job, next(w for w in job.wanted if w.shape in place.ask))
+                slice = next(w for w in job.wanted if w.shape in place.ask)
+                self._take(job, slice)
+                yield from self._passes(job, slice)
             elif place.reasons:
                 reason = place.reasons[0]
                 if job.wanted and not any(self._holds(job, w, reason) for w in job.wanted[:1]):
                     yield Broken("Q14", job.id, f"waits for {reason}, which does not hold")
-                self._receives(job, reason)
+                yield from self._receives(job, reason)
                 if len(job.wanted) == 1:
                     self._close(job, job.wanted[0], reason)
+                self._keep(job, place)
             self.before.append(job)
 
     def _take(self, job: QueueEntry, slice: Wanted) -> None:
@@ -227,11 +239,44 @@ class _Walk:
         self.pools[slice.pool] += slice.chips
         self.groups[job.group] += 1
 
-    def _receives(self, job: QueueEntry, reason: Reason) -> None:
+    def _passes(self, job: QueueEntry, slice: Wanted) -> Iterator[Broken]:
+        """Q2: who passes a job that waits for a quota does not put its start off, if it keeps to its time."""
+        self.ends[slice.pool].append((self._end(job), slice.chips))
+        keeper, start = self.kept.get(slice.pool, (None, 0.0))
+        if keeper is None:
+            return
+        later = self._start(keeper, slice.pool)
+        if later is None or later > start + 1e-3:
+            text = f"passes {keeper.id}, which could have started in {start - self.planned.now:.0f} s, until {later}"
+            yield Broken("Q2", job.id, text)
+        if self._waited(keeper) >= UNPASSED:
+            yield Broken("Q2", job.id, f"passes {keeper.id}, which has waited for two days")
+
+    def _end(self, job: QueueEntry) -> float:
+        return self.planned.now + expected_length(self.planned, job)
+
+    def _waited(self, job: QueueEntry) -> float:
+        order = self.planned.plan.places[job.id].order
+        return self.planned.now - max(order.since if order else 0.0, job.waiting_since)
+
+    def _start(self, job: QueueEntry, pool: str) -> float | None:
+        """Return when enough chips of the pool are free for the job; None: never."""
+        free = self.planned.settings.quota[pool] - sum(chips for _, chips in self.ends[pool])
+        needed = next(w.chips for w in job.wanted if w.pool == pool)
+        for end, chips in sorted(self.ends[pool]):
+            if (free := free + chips) >= needed:
+                return end
+        return None
+
+    def _receives(self, job: QueueEntry, reason: Reason) -> Iterator[Broken]:
         """Count the slice of another owner or group for both of them, but its chips once for the project."""
         for giver in self.planned.entries if reason.kind is _K.HANDED_ON else ():
             if giver.id not in reason.jobs or giver.holds is None:
                 continue
+            self.ends[giver.holds.pool].remove(
+                (expected_end(self.planned, giver), giver.holds.chips)
+            )
+            yield from self._passes(job, giver.holds)
             if giver.owner != job.owner:
                 self._take(job, giver.holds)
                 self.pools[giver.holds.pool] -= giver.holds.chips
@@ -242,11 +287,10 @@ class _Walk:
         for slice in (w for w in job.wanted if w.shape in place.ask):
             for text in self._over(job, slice):
                 yield Broken("Q8", job.id, f"may request {slice.shape}, and {text}")
-            for name in (slice.shape, slice.pool):
-                other, least = self.closed.get(name, ("", 0))
-                if other and slice.chips >= least:
-                    text = f"may request {slice.shape} before {other}, which waits for {name}"
-                    yield Broken("Q2", job.id, text)
+            other, least = self.closed.get(slice.shape, ("", 0))
+            if other and slice.chips >= least:
+                text = f"may request {slice.shape} before {other}, which waits for the same"
+                yield Broken("Q2", job.id, text)
             for limit in self._exceeded(job, slice):
                 yield Broken("Q8", job.id, f"may request {slice.shape}, of a quota of {limit}")
             if (until := self._open_until(slice)) > self.planned.now:
@@ -334,12 +378,18 @@ class _Walk:
                 return reason.limit in self._exceeded(job, slice) and reason.count == slice.chips
             case _K.QUOTA:
                 quota = settings.quota.get(slice.pool)
-                return quota is not None and self.pools[slice.pool] + slice.chips > quota
+                is_over = quota is not None and self.pools[slice.pool] + slice.chips > quota
+                return is_over and reason.until in (None, self._start(job, slice.pool))
             case _K.RESERVED:
+                keeper, start = self.kept.get(slice.pool, (None, 0.0))
                 return any(
                     self._keeps(other, slice.pool)
                     for other in self.before
                     if other.id in reason.jobs
+                ) and (
+                    keeper is None
+                    or self._waited(keeper) >= UNPASSED
+                    or (reason.jobs == (keeper.id,) and self._end(job) > start == reason.until)
                 )
             case _:
                 return False
@@ -357,8 +407,17 @@ class _Walk:
             # the answer that another job waits for says nothing of smaller requests
             least = slice.chips if reason.kind is _K.ORDER else 0
             self.closed.setdefault(slice.shape, (job.id, least))
-        if reason.kind is _K.QUOTA and _is_kept_for(self.planned, job, slice):
-            self.closed.setdefault(slice.pool, (job.id, 0))
+
+    def _keep(self, job: QueueEntry, place: Place) -> None:
+        """Note the pools whose chips are kept for the job. Of one whose limit the cloud has named nothing is said."""
+        lacks = {reason.what for reason in place.reasons if reason.kind is _K.QUOTA}
+        for slice in job.wanted:
+            named = any(c.limit is not None for c in self.planned.circuits.values())
+            if named or slice.pool not in lacks or slice.pool in self.kept:
+                continue
+            start = self._start(job, slice.pool)
+            if start is not None and _is_kept_for(self.planned, job, slice):
+                self.kept[slice.pool] = job, start
 
 
 def _is_kept_for(planned: Planned, entry: QueueEntry, slice: Wanted) -> bool:
@@ -366,8 +425,25 @@ def _is_kept_for(planned: Planned, entry: QueueEntry, slice: Wanted) -> bool:
     quota, order = planned.settings.quota.get(slice.pool), planned.plan.places[entry.id].order
     if quota is None or order is None or slice.chips > quota or entry.refusals >= LAPSES:
         return False
-    waited = planned.now - max(order.since, entry.waiting_since)
-    return waited >= OVERTAKE_S and (waited - OVERTAKE_S) % (2 * DRAIN) < DRAIN
+    return planned.now - max(order.since, entry.waiting_since) >= FREE_PASS
+
+
+def expected_length(planned: Planned, entry: QueueEntry) -> float:
+    """Return the seconds for which a job holds its slice, by its file, else by earlier jobs, else an hour; and what a
+    start takes."""
+    known = planned.usage.lengths
+    by_program = known.get((entry.owner, entry.program), 3600.0)
+    by_group = known.get((entry.owner, entry.group), by_program) if entry.group else by_program
+    return 600.0 + max(600.0, entry.time or by_group)
+
+
+def expected_end(planned: Planned, entry: QueueEntry) -> float:
+    """Return when a slice is free: of a job that is late, after double the time, as often as needed."""
+    if entry.leaves:
+        return max(entry.leaves, planned.now + 60.0)
+    length = expected_length(planned, entry)
+    times = (entry.began + length * 2**n for n in range(64))
+    return next(at for at in times if at > planned.now)
 
 
 # Handing on -----------------------------------------------------------------------------------------------------------

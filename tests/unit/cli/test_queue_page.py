@@ -31,7 +31,8 @@ QUOTA = reason("quota", "48 of 64 chips of us-east5-b/v6e/spot are in use")
 def place(position: int, *reasons: Any, about: str | None = None, **fields: Any) -> PlaceView:
     terms = {"priority": "normal", "raised": False, "share_usd": 412.5, "owner_usd": 96.2}
     terms |= {"rank": 0, "since": "2026-01-01T21:04:05.000Z"}
-    facts = {"position": position, "starts_about": about, "reasons": [*reasons], "helps": []}
+    facts = {"position": position, "starts_about": about, "passed": 0, "reasons": [*reasons]}
+    facts |= {"helps": []}
     return cast(PlaceView, {**facts, "order": terms if position else None, **fields})
 
 
@@ -47,7 +48,7 @@ MAY_NOT = reason("not_before", "may not start before 2026-01-04 09:00 UTC", unti
 QUEUE = QueueView(
     rows=[
         row("000398", "sweep-7", "user-b", place(1, about="2026-01-02T03:00:00.000Z")),
-        row("000412", "llama-7b", "user-a", place(2, QUOTA), type="v6e-64"),
+        row("000412", "llama-7b", "user-a", place(2, QUOTA, about=SOON, passed=3), type="v6e-64"),
         row(
             *("000420", "pretrain-with-a-long-name", "user-c@example.org"),
             place(3, BEHIND, about=SOON),

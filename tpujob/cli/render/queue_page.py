@@ -21,7 +21,7 @@ _COLUMNS = (
     Column("Owner", floors=(12, 8, 6)),
     Column("Wants", floors=(24, 16, 12)),
     Column("Waits", right=True),
-    Column("Next request"),
+    Column("Starts about"),
 )
 _WHY = Column("Why", floors=(30,))
 WHY_WIDTH = 40  #: free columns that _WHY needs; with fewer the reason is below each row
@@ -79,11 +79,16 @@ def _row(row: QueueRow, now: float) -> tuple[str, ...]:
 def _why(row: QueueRow) -> str:
     why = row["reasons"][0]["text"] if row["reasons"] else "" if row["position"] else "-"
     alike = f"and {many(row['alike'], 'more element')}" if row["alike"] else ""
-    return ": ".join(filter(None, (alike, why)))
+    return ": ".join(filter(None, (alike, why))) + _passed(row)
+
+
+def _passed(place: PlaceView) -> str:
+    """Say how often other jobs got what it waits for; empty: none did."""
+    return f"; passed {many(place['passed'], 'time')}" if place["passed"] else ""
 
 
 def starts_about(place: PlaceView, now: float) -> str:
-    """Return `now`, the local time, or the day of the next request; `-` if unknown."""
+    """Return `now`, the local time, or the day of its start, as far as that is known; `-` if unknown."""
     at = seconds(place["starts_about"])
     if at is None:
         return "-"
@@ -118,7 +123,8 @@ def place_facts(place: PlaceView, now: float) -> list[tuple[str, str]]:
     help."""
     position, time = place["position"], starts_about(place, now)
     where = f"{position} in the queue" if position else "not in the order yet"
-    facts = [("Place", where + (f"; next request about {time}" if time != "-" else ""))]
+    about = f"; starts about {time}" if time != "-" else ""
+    facts = [("Place", where + about + _passed(place))]
     reasons = [reason["text"] for reason in place["reasons"]]
     facts += [("Reason" if n == 0 else "", text) for n, text in enumerate(reasons)]
     if order := place["order"]:

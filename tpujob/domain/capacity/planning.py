@@ -5,11 +5,11 @@ jobs give the same plan, however they are sorted.
 2. The others are ordered: by band, which rises after a day; in a band by start-time fair queueing over shares and, in a
    share, over owners; then by rank, age and id.
 3. One walk in that order. A job requests what is free to be requested; what the cloud refuses it is closed for all jobs
-   after it. So shapes are served strictly in order, and no job waits behind one of another shape. A job that only the
-   quota keeps waiting is overtaken by smaller ones, until it has waited for OVERTAKE_S: then the quota is kept free for
-   it for DRAIN, and not for as long after that, in turns. So it is with a limit that the cloud has named. The slice of
-   a program that has ended goes at once to the first job that it fits: of the same owner, or of any, as the settings
-   say.
+   after it. So shapes are served strictly in order, and no job waits behind one of another shape. The first job that
+   only the quota keeps waiting gets a reserved start: when enough of the jobs that hold chips are expected to have
+   ended. A later job passes it if it is expected to end before that, or leaves it enough chips (EASY back-fill). So it
+   is with a limit that the cloud has named. The slice of a program that has ended goes at once to the first job that it
+   fits: of the same owner, or of any, as the settings say.
 """
 
 from collections import Counter, defaultdict
@@ -22,8 +22,8 @@ from typing import Protocol
 
 from tpujob.domain.capacity import circuits as offered
 from tpujob.domain.capacity.dependencies import JobEnd, Met, check_edge
-from tpujob.domain.capacity.entries import QueueEntry, Wanted
-from tpujob.domain.capacity.run_lengths import Lengths, charged
+from tpujob.domain.capacity.entries import RELEASED_WITHIN, QueueEntry, Wanted
+from tpujob.domain.capacity.run_lengths import Lengths, charged, expected
 from tpujob.domain.capacity.settings import NO_LIMITS, QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage
 from tpujob.domain.failures.retry import due_at
@@ -33,10 +33,12 @@ from tpujob.domain.observations import PER_OWNER, Circuit, Order, Place, Reason,
 AGED = 86_400.0
 #: requests of one shape that may wait in the cloud's queue at once: a job after them would only wait behind them
 REQUESTS = 4
-#: seconds for which smaller jobs may overtake one that only the quota keeps waiting
-OVERTAKE_S = 1800.0
-#: seconds for which the quota is then kept free for it, and for which it then is not, in turns
-DRAIN = 6 * 3600.0
+#: seconds for which a job that only the quota keeps waiting may be passed by all smaller ones
+FREE_PASS = 1800.0
+#: seconds of waiting after which no job passes one that only the quota keeps waiting
+UNPASSED = 2 * AGED
+#: seconds that a slice is expected to be held beside the job's own time, for its request and its set-up
+START_UP = 600.0
 #: refusals of a job after which no quota is kept free for it: the cloud has no such slice
 LAPSES = 3
 #: maximum number of hand-overs of a slice within one owner while a rival of another owner is ahead in the queue
@@ -97,7 +99,7 @@ def plan(
         else:
             places[entry.id] = found
     barred = len(places)
-    walk = _Walk(settings, circuits, now, others)
+    walk = _Walk(settings, circuits, usage.lengths, now, others)
     for entry in ordered:
         if entry.holds is not None:
             walk.count(entry, entry.holds)
@@ -195,6 +197,7 @@ def _fair(
     tops = [(accounts[account], account) for account in heaps]
     heapify(tops)
     weights, charges = settings.account_weights, dict[tuple[object, ...], float]()
+    own_weights = {share: settings.own_weight(share) for share in {"", *settings.weights}}
     while tops:
         of_account, account = tops[0]
         heap = heaps[account]
@@ -208,7 +211,7 @@ def _fair(
         charge = charges.get(kind)
         if charge is None:
             charge = charges[kind] = entry.rate * charged(entry.time, entry.usual(lengths))
-        owners[owner] = of_owner + charge / settings.own_weight(entry.share)
+        owners[owner] = of_owner + charge / own_weights.get(entry.share, 1.0)
         accounts[account] = of_account + charge / weights[account]
         if jobs:
             heapreplace(heap, (owners[owner], jobs[-1][2], owner, jobs))
@@ -232,9 +235,43 @@ class _Used:
 
 
 @dataclass(slots=True)
+class _Kept:
+    """Chips of a quota that are kept free for a job."""
+
+    job: str
+    start: float  #: when enough chips are expected to be free
+    spare: int  #: chips that are then left over
+    unpassed: bool  #: no job may pass it
+
+    def lets_pass(self, chips: int, end: float) -> bool:
+        """Return whether a job that uses so many chips until `end` leaves enough for the start."""
+        return not self.unpassed and (end <= self.start or chips <= self.spare)
+
+    def passed(self, chips: int, end: float) -> None:
+        self.spare -= 0 if end <= self.start else chips
+
+
+def length(entry: QueueEntry, lengths: Lengths) -> float:
+    """Return the seconds for which the job is expected to hold a slice from its request on."""
+    return START_UP + expected(entry.time, entry.usual(lengths))
+
+
+def free_at(entry: QueueEntry, lengths: Lengths, now: float) -> float:
+    """Return when the slice that a job holds is expected to be free. Of a job that takes longer than was expected, half
+    is taken to be over, at doubled lengths."""
+    if entry.leaves:
+        return max(entry.leaves, now + RELEASED_WITHIN)
+    seconds = length(entry, lengths)
+    while entry.began + seconds <= now:
+        seconds *= 2
+    return entry.began + seconds
+
+
+@dataclass(slots=True)
 class _Walk:
     settings: QueueSettings
     circuits: Mapping[str, Circuit]
+    lengths: Lengths
     now: float
     others: Others
     owners: defaultdict[tuple[str, str], _Used] = field(default_factory=lambda: defaultdict(_Used))
@@ -256,10 +293,22 @@ class _Walk:
     )
     #: the jobs for which a shape is closed to all that come later
     closed: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list[str]))
-    reserved: dict[str, str] = field(default_factory=dict[str, str])
+    #: by pool: the jobs that hold chips; and the ends and chips of those that get some in this plan
+    holders: defaultdict[str, list[QueueEntry]] = field(
+        default_factory=lambda: defaultdict(list[QueueEntry])
+    )
+    requests: defaultdict[str, list[tuple[float, int]]] = field(
+        default_factory=lambda: defaultdict(list[tuple[float, int]])
+    )
+    first: set[str] = field(default_factory=set[str])  #: pools that a job before waits for
+    kept: dict[str, _Kept] = field(default_factory=dict[str, _Kept])
     #: why an owner may not request a shape and so many chips, until something is taken, closed or kept
     against: dict[tuple[str, str, int], Reason] = field(
         default_factory=dict[tuple[str, str, int], Reason]
+    )
+    #: the same of a quota, which is kept for another job
+    told: dict[tuple[str, str, int], tuple[Reason]] = field(
+        default_factory=dict[tuple[str, str, int], tuple[Reason]]
     )
     #: jobs whose programs have ended and whose slices go to no other job yet
     givers: list[QueueEntry] = field(default_factory=list[QueueEntry])
@@ -269,6 +318,7 @@ class _Walk:
     def count(self, entry: QueueEntry, way: Wanted) -> None:
         """Count what a job holds or requests."""
         self._take(entry, way)
+        self.holders[way.pool].append(entry)
         if entry.gives_until > self.now and self.settings.hand_on != "never":
             self.givers.append(entry)
         if entry.in_cloud_queue:
@@ -292,6 +342,9 @@ class _Walk:
             self.givers.remove(giver)
             self.heirs[giver.id] = entry.id
             self.freed.add(giver.id)
+            if giver.holds:
+                self.holders[giver.holds.pool].remove(giver)
+                self._use(entry, giver.holds)
             if giver.owner != entry.owner and giver.holds:
                 self._take(entry, giver.holds)
                 self.pools[giver.holds.pool] -= giver.holds.chips  # no more than before
@@ -317,7 +370,10 @@ class _Walk:
 
     def _may_get(self, entry: QueueEntry, giver: QueueEntry) -> bool:
         held = giver.holds
-        if held is None or held.pool in self.reserved or not entry.fits(giver):
+        if held is None or not entry.fits(giver):
+            return False
+        kept = self.kept.get(held.pool)
+        if kept and not kept.lets_pass(held.chips, self.now + length(entry, self.lengths)):
             return False
         others = self.settings.hand_on == "lab" and not self._over_limit(entry, held)
         return giver.owner == entry.owner or others
@@ -327,11 +383,13 @@ class _Walk:
     ) -> tuple[frozenset[str], tuple[Reason, ...]]:
         if entry.group and (full := self._group_full(entry)):
             return _NOTHING, (full,)
-        if self.now < due_at(entry.wake, self.now):
+        if self.now < entry.wake and self.now < due_at(entry.wake, self.now):
             return _NOTHING, (Reason(_K.RETRY, until=entry.wake),)
+        if told := self._as_before(entry):
+            return _NOTHING, told
         ask: list[Wanted] = []
         reasons: list[Reason] = []
-        lacks: list[str] = []  # pools whose quota alone keeps the job waiting
+        lacks: list[Wanted] = []  # those that the quota alone denies
         for way in entry.wanted:
             key = entry.owner, way.shape, way.chips
             reason = (
@@ -341,39 +399,117 @@ class _Walk:
                 or self._behind(way)
                 or self._refused(way)
                 or self._over_quota(way)
+                or self._would_delay(entry, way)
             )
             if reason is None:
                 ask.append(way)
                 continue
             reasons.append(reason)
-            if reason.kind is _K.TOO_BIG:
+            if reason.kind in (_K.TOO_BIG, _K.RESERVED):
                 continue  # whether it holds depends on the job, and no other waits for it
             if (reason.kind is _K.QUOTA and entry.refusals < LAPSES) or (
                 reason.kind is _K.REFUSED and self._fills(way)
             ):
-                lacks.append(way.pool)
+                lacks.append(way)
             self.against[key] = reason
+            if reason.kind is _K.QUOTA and way.pool in self.kept:
+                self.told[key] = (reason,)
             if reason.kind is _K.REFUSED:
                 self.closed[way.shape].append(entry.id)
                 self.against.clear()
-        if waited >= OVERTAKE_S and (waited - OVERTAKE_S) % (2 * DRAIN) < DRAIN:
-            self._keep_quota(entry, lacks, ask)
+        first = [
+            way
+            for way in lacks
+            if way.pool not in self.kept and (waited >= FREE_PASS or way.pool not in self.first)
+        ]
+        if first or (ask and self.circuits):
+            reasons = self._keep_quota(entry, first, ask, reasons, waited)
         if not ask:
             several = len(reasons) > 1
             return _NOTHING, tuple(dict.fromkeys(reasons) if several else reasons)
         self._take(entry, ask[0])
+        if self.settings.quota or self.circuits:
+            self._use(entry, ask[0])
         for way in ask if self.circuits else ():
             for pool in {circuit.pool for circuit in self._about(way)}:
                 self.asking[pool].append((way.chips, entry.id))
         return frozenset([way.shape for way in ask]), ()
 
-    def _keep_quota(self, entry: QueueEntry, lacks: Sequence[str], ask: Sequence[Wanted]) -> None:
-        """Keep the quota of these pools free for a job that may request nothing, or only what will be refused."""
+    def _as_before(self, entry: QueueEntry) -> tuple[Reason, ...]:
+        """Return the reason of a job that lacks only a quota which is kept for another job, as was said of a job of the
+        same owner and size; empty: it must be seen."""
+        if not self.told or len(entry.wanted) != 1:
+            return ()
+        way = entry.wanted[0]
+        too_big = self.above.get((way.shape, way.chips))
+        return () if too_big else self.told.get((entry.owner, way.shape, way.chips), ())
+
+    def _keep_quota(
+        self,
+        entry: QueueEntry,
+        lacks: Sequence[Wanted],
+        ask: Sequence[Wanted],
+        reasons: list[Reason],
+        waited: float,
+    ) -> list[Reason]:
+        """Keep chips free for the first job of a pool that may request nothing, or only what will be refused. Returns
+        its reasons, with when enough are expected to be free, and since when they are kept."""
         if not all(map(self._fills, ask)):
-            return
-        for pool in (*lacks, *(way.pool for way in ask)):
-            self.reserved.setdefault(pool, entry.id)
-            self.against.clear()
+            return reasons
+        starts, since = dict[str, float](), round(self.now - waited + FREE_PASS, 3)
+        for way in (*lacks, *ask):
+            kept = None if way.pool in starts else self._start(entry, way, waited)
+            if kept is None or way.pool in self.kept:
+                continue
+            self.first.add(way.pool)
+            starts[way.pool] = kept.start
+            if waited >= FREE_PASS:
+                self.kept[way.pool] = kept
+                self.against.clear()
+        return [
+            replace(reason, until=starts[reason.what], since=since)
+            if reason.kind is _K.QUOTA and reason.what in starts
+            else reason
+            for reason in reasons
+        ]
+
+    def _start(self, entry: QueueEntry, way: Wanted, waited: float) -> _Kept | None:
+        """Return the start of a job that waits for a quota: when enough of those who hold chips are expected to have
+        ended; None: others than the jobs hold chips."""
+        limit = self._limit(way)
+        if limit is None:
+            return None
+        free = limit - self.pools[way.pool]
+        ends = [
+            (free_at(holder, self.lengths, self.now), holder.holds.chips if holder.holds else 0)
+            for holder in self.holders[way.pool]
+        ]
+        start = inf
+        for end, chips in sorted(ends + self.requests[way.pool]):
+            if end > start:
+                break
+            free += chips
+            if free >= way.chips:
+                start = end
+        if free < way.chips:
+            return None
+        return _Kept(entry.id, start, free - way.chips, waited >= UNPASSED)
+
+    def _use(self, entry: QueueEntry, way: Wanted) -> None:
+        """Note until when a job of this plan is expected to hold chips."""
+        end = self.now + length(entry, self.lengths)
+        self.requests[way.pool].append((end, way.chips))
+        kept = self.kept.get(way.pool)
+        if kept and kept.job != entry.id:
+            kept.passed(way.chips, end)
+
+    def _limit(self, way: Wanted) -> int | None:
+        """Return the chips of the quota, by the settings or as the cloud has named them; None: unknown."""
+        limit = self.settings.quota.get(way.pool)
+        if limit is None:
+            named = self.circuits.get(offered.key_of_limit(way.pool))
+            limit = named.limit if named else None
+        return limit
 
     def _fills(self, way: Wanted) -> bool:
         """Return whether the jobs hold so much of the quota, by the limit that the cloud has named, that too little is
@@ -444,15 +580,20 @@ class _Walk:
         return None
 
     def _over_quota(self, way: Wanted) -> Reason | None:
-        if keeper := self.reserved.get(way.pool):
-            return Reason(_K.RESERVED, (keeper,), 1, what=way.pool)
-        limit = self.settings.quota.get(way.pool)
-        if limit is None:
-            return None
-        used = self.pools[way.pool]
-        if used + way.chips <= limit:
+        limit, used = self.settings.quota.get(way.pool), self.pools[way.pool]
+        if limit is None or used + way.chips <= limit:
             return None
         return Reason(_K.QUOTA, count=used, limit=limit, what=way.pool)
+
+    def _would_delay(self, entry: QueueEntry, way: Wanted) -> Reason | None:
+        """Return the job that chips are kept free for, if this one takes too many of them for too long."""
+        kept = self.kept.get(way.pool)
+        if kept is None:
+            return None
+        seconds = length(entry, self.lengths)
+        if kept.lets_pass(way.chips, self.now + seconds):
+            return None
+        return Reason(_K.RESERVED, (kept.job,), 1, round(seconds), way.pool, until=kept.start)
 
 
 def too_big(

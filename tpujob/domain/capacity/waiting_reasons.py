@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import PER_OWNER, Reason, ReasonKind
-from tpujob.domain.text import many
+from tpujob.domain.text import duration, many
 
 _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.DEPENDENCY: "waits for the {what} of {jobs}",
@@ -15,8 +15,9 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.GROUP: "{count} of {what} {are} running, and the limit is {limit}",
     ReasonKind.RUNNING: "its owner runs {running}{on}, and the limit is {limit}",
     ReasonKind.CHIPS: "its owner holds {chips}{of}, and the limit is {limit}",
-    ReasonKind.QUOTA: "{count} of {limit} chips of {what} {are} in use",
-    ReasonKind.RESERVED: "chips of {what} are kept free for {jobs}, which needs more of them",
+    ReasonKind.QUOTA: "{count} of {limit} chips of {what} {are} in use{free}",
+    ReasonKind.RESERVED: "chips of {what} are kept free for {jobs}, which should start at {until}; this job may "
+    "take {takes}",
     ReasonKind.ORDER: "waits behind {jobs} for the same hardware",
     ReasonKind.REQUESTED: "{requests} for {what} {are} in the cloud's queue: {jobs}",
     ReasonKind.REFUSED: "the cloud has refused {what} {times} since {since}, for want of {lack}; the next "
@@ -42,11 +43,21 @@ def describe(reason: Reason) -> str:
         since=_clock(reason.since),
         lack="capacity" if reason.how == Cause.STOCKOUT else "quota",
         limited=_limited(reason),
+        takes=duration(reason.limit),
+        free=_free(reason),
         what=subject,
         by=f" by {subject}" if subject else " since its submission",
         of=f" of {subject}" if subject else "",
         on=f" on {subject}" if subject else "",
     )
+
+
+def _free(reason: Reason) -> str:
+    """Say when enough chips of a quota should be free; empty: another job comes first."""
+    if reason.until is None:
+        return ""
+    text = f"; enough should be free at {_clock(reason.until)}"
+    return f"{text}; from {_clock(reason.since)} on, no job that takes longer passes it"
 
 
 def _limited(reason: Reason) -> str:

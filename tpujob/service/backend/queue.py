@@ -131,6 +131,7 @@ class QueueReader:
         return PlaceView(
             position=place.position,
             starts_about=None if at is None else rfc3339(at),
+            passed=self._queue.overtaken[job.id],
             reasons=[
                 ReasonView(
                     kind=reason.kind.value,
@@ -162,7 +163,8 @@ class QueueReader:
     def _over_at(self, reason: Reason, live: Mapping[str, Job], now: float) -> float | None:
         """Return when a reason ends; None: unknown."""
         if reason.kind is not _K.DEPENDENCY:
-            return reason.until
+            # the start of the other job: how long that one then runs is another matter
+            return None if reason.kind is _K.RESERVED else reason.until
         ends = [self._ends_at(live.get(job_id), now) for job_id in reason.jobs]
         known_ends = [at for at in ends if at is not None]
         return max(known_ends) if len(known_ends) == reason.count else None

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from tpujob.domain.capacity import circuits as offered
 from tpujob.domain.capacity.dependencies import JobEnd
 from tpujob.domain.capacity.entries import QueueEntry, Wanted
-from tpujob.domain.capacity.planning import AGED, OVERTAKE_S, QueuePlan, plan
+from tpujob.domain.capacity.planning import (
+    AGED,
+    FREE_PASS,
+    START_UP,
+    UNPASSED,
+    QueuePlan,
+    free_at,
+    plan,
+)
 from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage
 from tpujob.domain.capacity.waiting_reasons import describe
@@ -48,7 +56,9 @@ def waits(number: int, *slices: Wanted, **changes: object) -> QueueEntry:
 
 
 def holds(number: int, slice: Wanted = SMALL, **changes: object) -> QueueEntry:
-    return waits(number, state=State.RUNNING, wanted=(), holds=slice, **changes)
+    """A job that has just got a slice."""
+    state = {"state": State.RUNNING, "wanted": (), "holds": slice, "began": NOW}
+    return waits(number, **(state | changes))
 
 
 @dataclass
@@ -184,17 +194,46 @@ def test_a_group_runs_no_more_elements_when_slices_are_handed_on_to_it(ended: in
 QUOTA = QueueSettings(quota={SMALL.pool: 64})
 
 
-def test_small_jobs_pass_a_big_one_for_a_while_and_then_the_quota_is_kept_for_it() -> None:
-    running = [holds(n) for n in range(1, 5)]
-    big = waits(10, BIG, since=NOW - OVERTAKE_S, waiting_since=NOW - OVERTAKE_S + 1)
+def test_small_jobs_pass_a_big_one_for_a_while_and_then_if_they_end_before_its_start() -> None:
+    half_hour = 1800.0
+    running = [holds(n, time=HOUR) for n in range(1, 5)]
+    big = waits(10, BIG, since=NOW - FREE_PASS, waiting_since=NOW - FREE_PASS + 1)
     plan = planned(*running, big, waits(11), settings=QUOTA)
     assert (reason(plan, 10), may_start(plan)) == (ReasonKind.QUOTA, [11])
+    big = replace(big, waiting_since=NOW - FREE_PASS)
     plan = planned(
-        *running, replace(big, waiting_since=NOW - OVERTAKE_S), waits(11), settings=QUOTA
+        *running, big, waits(11, time=2 * HOUR), waits(12, time=half_hour), settings=QUOTA
     )
-    assert (reason(plan, 11), may_start(plan)) == (ReasonKind.RESERVED, [])
-    plan = planned(replace(big, waiting_since=NOW - OVERTAKE_S), waits(11), settings=QUOTA)
+    assert (reason(plan, 11), may_start(plan)) == (ReasonKind.RESERVED, [12])
+    start = NOW + START_UP + HOUR
+    assert plan.places[big.id].reasons[0].until == start
+    assert plan.places["000011"].reasons[0].until == start
+    history = RecentUsage(lengths={("ada", "lm"): half_hour})
+    young = waits(11, program="lm")
+    assert may_start(planned(*running, big, young, settings=QUOTA)) == [11], "it takes an hour"
+    late = [replace(job, time=half_hour) for job in running]
+    assert may_start(planned(*late, big, young, settings=QUOTA)) == []
+    assert may_start(planned(*late, big, young, settings=QUOTA, usage=history)) == [11]
+    old = replace(big, since=NOW - UNPASSED, waiting_since=NOW - UNPASSED)
+    assert may_start(planned(*running, old, waits(12, time=half_hour), settings=QUOTA)) == []
+    plan = planned(big, waits(11), settings=QUOTA)
     assert may_start(plan) == [10], "all chips are free"
+
+
+def test_of_a_job_that_takes_longer_than_expected_half_is_taken_to_be_over() -> None:
+    job = holds(1, time=HOUR)
+    first = START_UP + HOUR
+    ends = [free_at(replace(job, began=NOW - at), {}, NOW) - NOW for at in (0, first, 3 * first)]
+    assert ends == [first, first, first]
+    assert free_at(replace(job, leaves=NOW - 5), {}, NOW) == NOW + 60
+
+
+def test_who_leaves_enough_chips_passes_however_long_it_takes() -> None:
+    middle = wanted(56)
+    running = [holds(n, time=HOUR) for n in range(1, 3)]
+    big = waits(10, middle, since=NOW - HOUR, waiting_since=NOW - HOUR)
+    long = [waits(n, time=9 * HOUR) for n in (11, 12)]
+    assert may_start(planned(*running, big, *long, settings=QUOTA)) == [11]
 
 
 def named(chips: int) -> dict[str, Circuit]:
@@ -211,8 +250,9 @@ def test_a_quota_that_the_cloud_has_named_is_kept_for_a_big_job_in_the_same_way(
     circuits = named(64)
     if asks:
         circuits["refused"] = replace(circuits["refused"], until=NOW - 1)
-    big = waits(10, BIG, since=NOW - OVERTAKE_S, waiting_since=NOW - OVERTAKE_S, refusals=9)
-    plan = planned(*running, big, waits(11), circuits=circuits)
+    since = NOW - FREE_PASS
+    big = waits(10, BIG, since=since, waiting_since=since, refusals=9)
+    plan = planned(*running, big, waits(11, time=2 * HOUR), circuits=circuits)
     assert (may_start(plan), reason(plan, 11)) == ([10] if asks else [], ReasonKind.RESERVED)
     young = planned(*running, replace(big, waiting_since=NOW - 60), waits(11), circuits=circuits)
     assert may_start(young) == [10, 11] if asks else [11]
@@ -221,7 +261,7 @@ def test_a_quota_that_the_cloud_has_named_is_kept_for_a_big_job_in_the_same_way(
 
 
 def test_no_quota_is_kept_for_a_job_that_is_larger_than_the_quota() -> None:
-    huge = waits(10, wanted(128), waiting_since=NOW - OVERTAKE_S)
+    huge = waits(10, wanted(128), waiting_since=NOW - FREE_PASS)
     assert may_start(planned(holds(1), huge, waits(11), settings=QUOTA)) == [11]
 
 

@@ -11,18 +11,18 @@ from unittest import mock
 
 import pytest
 
-from tests.support.simulation.queue_rules import Planned, every
+from tests.support.simulation.queue_rules import Planned, every, expected_end, expected_length
 from tests.unit.domain.capacity.test_plan import BIG, NOW, SMALL, World, holds, waits, wanted
 from tpujob.domain.capacity import dependencies
 from tpujob.domain.capacity.dependencies import JobEnd
 from tpujob.domain.capacity.entries import QueueEntry, Wanted
 from tpujob.domain.capacity.planning import (
     AGED,
-    DRAIN,
+    FREE_PASS,
     LAPSES,
-    OVERTAKE_S,
     PASSED,
     REQUESTS,
+    UNPASSED,
     QueuePlan,
     plan,
 )
@@ -66,17 +66,18 @@ def lab(seed: int) -> Lab:
             slice = pick([SMALL, BIG, EAST])
             if of_slices.random() < 0.3:
                 until, epoch = of_slices.choice([-1, 30]), of_slices.choice([0, PASSED])
-                common |= {"gives_until": NOW + until, "epoch": epoch}
+                common |= {"gives_until": NOW + until, "epoch": epoch, "leaves": NOW + 20}
+            common |= {"began": NOW - of_times.choice([60.0, 5000.0, 40_000.0])}
             jobs.append(holds(number, slice, in_cloud_queue=random.random() < 0.7, **common))
             continue
-        since = NOW - pick([10.0, 400.0, OVERTAKE_S + 5, OVERTAKE_S + DRAIN + 5, AGED + 5])
+        since = NOW - pick([10.0, 400.0, FREE_PASS + 5, FREE_PASS + 9000, AGED + 5])
         entry = waits(
             number,
             *pick([(SMALL,), (BIG,), (SMALL, EAST), (EAST, BIG)]),
             band=random.randint(0, 2),
             rank=pick([0, 0, 1]),
             since=since,
-            waiting_since=max(since, NOW - pick([5.0, 2 * AGED])),
+            waiting_since=max(since, NOW - pick([5.0, 2 * AGED + 5])),
             rate=pick([0.0, 1e6, 3e6]),
             time=of_times.choice([0.0, 1.0, 900.0, 7200.0]),
             program=of_times.choice(["lm", "mlp"]),
@@ -118,7 +119,7 @@ def lab(seed: int) -> Lab:
             {"x": 2.0, "z": 1.0},
             limits,
             {SMALL.type: OwnerLimits(running=2)},
-            quota={SMALL.pool: 96},
+            quota={SMALL.pool: of_times.choice([64, 72, 96])},
             members=of_times.choice([{}, {"x": frozenset("ab")}, {"x": set(), "z": set()}]),
             hand_on=Random(f"hand on {seed}").choice(["owner", "owner", "lab", "never"]),
         ),
@@ -126,6 +127,33 @@ def lab(seed: int) -> Lab:
         RecentUsage(usage, shares, {("a", "lm"): 60.0, ("b", "lm"): 9000.0}),
         World(ends=ENDS, groups={"000801": ("sweep", 3)}),
     )
+
+
+def crowd(seed: int) -> Lab:
+    """A lab where the quota is used up, and one who needs much of it has waited long."""
+    random = Random(f"crowd {seed}")
+    pick, sizes = random.choice, [*map(wanted, (8, 16, 32, 64))]
+    quota = pick([64, 80, 96])
+    jobs: list[QueueEntry] = []
+    left = quota
+    while left >= 24 and random.random() < 0.9:
+        slice = pick([s for s in sizes[:3] if s.chips <= left - 16])
+        left -= slice.chips
+        began = NOW - pick([60.0, 2000.0, 5000.0])
+        leaves = pick([0.0, 0.0, 0.0, NOW + 20])
+        gives = {"gives_until": NOW + 30} if leaves else {}
+        job = holds(len(jobs) + 1, slice, began=began, owner=pick("ab"), leaves=leaves, **gives)
+        jobs.append(replace(job, time=pick([600.0, 3600.0, 7200.0])))
+    for number in range(20, 20 + random.randint(4, 10)):
+        since = NOW - pick([60.0, FREE_PASS + 5, UNPASSED + 5])
+        times = {
+            "since": since,
+            "waiting_since": since,
+            "time": pick([1.0, 1800.0, 9000.0, 20_000.0]),
+        }
+        jobs.append(waits(number, pick([sizes[0], *sizes]), owner=pick("ab"), **times))
+    settings = QueueSettings(quota={SMALL.pool: quota}, hand_on=pick(["owner", "lab"]))
+    return Lab(jobs, settings, {}, RecentUsage(), World())
 
 
 # The rules, one by one ------------------------------------------------------------------------------------------------
@@ -216,8 +244,7 @@ def faults(case: Lab, plan: QueuePlan) -> Iterator[str]:
         queued = sum(bool(entry.in_cloud_queue and entry.holds == slice) for entry in case.jobs)
         if queued >= REQUESTS and any(slice.shape in plan.places[o.id].ask for o in started):
             yield "the requests in the cloud's queue"
-    yield from _quota(case, plan, waiting)
-    yield from _handed_on(case, plan, waiting)
+    yield from _handed_on(case, plan, waiting, Planned(*arguments))
 
 
 def _concerns(circuit: Circuit, slice: Wanted, place: Place) -> bool:
@@ -225,26 +252,9 @@ def _concerns(circuit: Circuit, slice: Wanted, place: Place) -> bool:
     return mine and slice.shape in place.ask
 
 
-def _quota(case: Lab, plan: QueuePlan, waiting: dict[str, QueueEntry]) -> Iterator[str]:
-    """Chips are kept free for the first job that only the quota keeps waiting, for DRAIN after OVERTAKE_S."""
-    keeper = ""
-    for job_id in plan.order:
-        entry, place = waiting[job_id], plan.places[job_id]
-        kinds = {reason.kind: reason for reason in place.reasons}
-        waited = NOW - max(since_of(entry), entry.waiting_since)
-        short = any(r.what == SMALL.pool for k, r in kinds.items() if k == "quota")
-        drains = waited >= OVERTAKE_S and (waited - OVERTAKE_S) % (2 * DRAIN) < DRAIN
-        requested = [w for w in entry.wanted if w.shape in place.ask and w.pool == SMALL.pool]
-        if keeper and requested:
-            yield "chips that are kept for another job"
-        reserved = [r for k, r in kinds.items() if k == "reserved"]
-        if reserved and reserved[0].jobs != (keeper,):
-            yield "chips that are kept for no job"
-        if not keeper and short and drains and entry.refusals < LAPSES:
-            keeper = job_id
-
-
-def _handed_on(case: Lab, plan: QueuePlan, waiting: dict[str, QueueEntry]) -> Iterator[str]:
+def _handed_on(
+    case: Lab, plan: QueuePlan, waiting: dict[str, QueueEntry], planned: Planned
+) -> Iterator[str]:
     """Each slice goes to the first job that may have it; within owners, unless it has passed jobs of others often
     enough."""
     mode = case.settings.hand_on
@@ -252,9 +262,17 @@ def _handed_on(case: Lab, plan: QueuePlan, waiting: dict[str, QueueEntry]) -> It
     used = [(entry.owner, entry.holds) for entry in case.jobs if entry.holds]
     members = Counter(entry.group for entry in case.jobs if entry.holds)
     takes = {heir: giver for giver, heir in plan.heirs.items()}
-    keeper = False
+    ends = [
+        (expected_end(planned, entry), entry.holds.chips)
+        for entry in case.jobs
+        if entry.holds and entry.holds.pool == SMALL.pool
+    ]
+    kept: tuple[float, int] | None = (
+        None  # when enough chips are free for another job, and what is left of them
+    )
     for job_id in plan.order:
         entry, place = waiting[job_id], plan.places[job_id]
+        end = NOW + expected_length(planned, entry)
         full = entry.group and members[entry.group] >= 3
         first = next(
             (
@@ -266,7 +284,12 @@ def _handed_on(case: Lab, plan: QueuePlan, waiting: dict[str, QueueEntry]) -> It
                 )
                 and entry.hand_on
                 and giver.holds in entry.wanted
-                and not (keeper and giver.holds and giver.holds.pool == SMALL.pool)
+                and not (
+                    kept
+                    and giver.holds.pool == SMALL.pool
+                    and kept[0] < end
+                    and kept[1] < giver.holds.chips
+                )
                 and (giver.group == entry.group or not full)
             ),
             None,
@@ -275,16 +298,36 @@ def _handed_on(case: Lab, plan: QueuePlan, waiting: dict[str, QueueEntry]) -> It
             yield "the first job that a slice fits"
         if first:
             free.remove(first)
-            if first.owner != entry.owner and first.holds:
+            assert first.holds
+            if first.holds.pool == SMALL.pool:
+                ends.remove((expected_end(planned, first), first.holds.chips))
+                ends.append((end, first.holds.chips))
+                if kept and kept[0] < end:
+                    kept = kept[0], kept[1] - first.holds.chips
+            if first.owner != entry.owner:
                 used.append((entry.owner, first.holds))
                 members[entry.group] += 1
             continue
         members[entry.group] += bool(place.ask)
-        used += [(entry.owner, w) for w in entry.wanted if w.shape in place.ask][:1]
+        for slice in [w for w in entry.wanted if w.shape in place.ask][:1]:
+            used.append((entry.owner, slice))
+            if slice.pool == SMALL.pool:
+                ends.append((end, slice.chips))
+                if kept and kept[0] < end:
+                    kept = kept[0], kept[1] - slice.chips
         waited = NOW - max(since_of(entry), entry.waiting_since)
-        drains = waited >= OVERTAKE_S and (waited - OVERTAKE_S) % (2 * DRAIN) < DRAIN
         short = any(r.kind == "quota" and r.what == SMALL.pool for r in place.reasons)
-        keeper = keeper or (short and drains and entry.refusals < LAPSES)
+        if not kept and short and waited >= FREE_PASS and entry.refusals < LAPSES:
+            needed = next(w.chips for w in entry.wanted if w.pool == SMALL.pool)
+            quota = case.settings.quota[SMALL.pool]
+
+            def left(at: float, quota: int = quota) -> int:
+                return quota - sum(chips for end, chips in ends if end > at)
+
+            if start := next((at for at, _ in sorted(ends) if left(at) >= needed), None):
+                kept = start, left(start) - needed
+            if kept and waited >= UNPASSED:
+                kept = 0.0, -1
         if mode == "owner" and (entry.refusals or not place.ask):
             names = {name for slice in entry.wanted for name in slice.circuits}
             free = [
@@ -315,7 +358,8 @@ def of_another_runtime(slice: Wanted) -> Wanted:
 
 
 def found_in(labs: range) -> set[str]:
-    return {fault for case in map(lab, labs) for fault in faults(case, case.plan())}
+    cases = (*map(lab, labs), *map(crowd, labs[:250]))
+    return {fault for case in cases for fault in faults(case, case.plan())}
 
 
 def test_the_plan_of_random_labs_keeps_every_rule() -> None:
@@ -448,7 +492,7 @@ BUGS: dict[str, tuple[Callable[[], Patch], str]] = {
         "of its group run",
     ),
     "the quota is ignored": (
-        lambda: walk("_over_quota", lambda real, self, *given: None),
+        lambda: walk("_over_quota", lambda real, self, way: None),
         "chips of us-central2-b/v4/spot are in use",
     ),
     "an open circuit is ignored": (
@@ -499,13 +543,29 @@ BUGS: dict[str, tuple[Callable[[], Patch], str]] = {
         lambda: mock.patch.object(QueueEntry, "fits", _fits_in_shape),
         "the first job that a slice fits",
     ),
-    "a reservation never lapses": (
-        lambda: mock.patch.object(plans, "DRAIN", 1e12),
-        "chips that are kept for no job",
+    "all pass a big one": (
+        lambda: walk("_would_delay", lambda real, self, *given: None),
+        ": passes ",
     ),
-    "no chips are kept": (
-        lambda: mock.patch.object(plans, "OVERTAKE_S", 1e12),
-        "chips that are kept for another job",
+    "who leaves too few chips passes": (
+        lambda: mock.patch.object(plans._Kept, "passed", return_value=None),
+        ": passes ",
+    ),
+    "the first job is passed for ever": (
+        lambda: mock.patch.object(plans, "UNPASSED", 1e12),
+        "which has waited for two days",
+    ),
+    "nobody passes a big one": (
+        lambda: mock.patch.object(plans._Kept, "lets_pass", return_value=False),
+        "which does not hold",
+    ),
+    "who is late is gone at once": (
+        lambda: mock.patch.object(plans, "free_at", lambda entry, lengths, now: now + 60),
+        "which does not hold",
+    ),
+    "nothing is kept": (
+        lambda: mock.patch.object(plans, "FREE_PASS", 1e12),
+        ": passes ",
     ),
 }
 
