@@ -61,7 +61,13 @@ def take_over_program(attempt: HostAttempt) -> int:
 
 def _supervise(attempt: HostAttempt) -> Supervision:
     attempt.supervision = Supervision(
-        attempt.plan, attempt.log, attempt.reporter, attempt.progress, attempt.wake
+        attempt.plan,
+        attempt.log,
+        attempt.reporter,
+        attempt.progress,
+        attempt.wake,
+        attempt.folder.work,
+        time.time() - (time.monotonic() - attempt.state["began"]),
     )
     return attempt.supervision
 

@@ -66,7 +66,9 @@ class CommonForms:
         """Return what was found; None: nothing."""
         if self.step is None and self.loss is None:
             return None
-        return FoundDocument(step=self.step, steps=self.steps, loss=self.loss)
+        return FoundDocument(
+            step=self.step, steps=self.steps, loss=self.loss, step_s=None, metrics={}
+        )
 
     def read(self, lines: List[str]) -> None:
         for line in lines:

@@ -14,8 +14,9 @@ from tpujob.agent.base import Wake
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.patterns import PatternWatch
 from tpujob.agent.processes import Find, read_proc
+from tpujob.agent.scalars import ScalarFiles
 from tpujob.agent.stack_traces import collect_stacks
-from tpujob.agent.upload import Log, ProgressReader, ReportWriter, first_lines
+from tpujob.agent.upload import FoundReader, Log, ProgressReader, ReportWriter, first_lines
 from tpujob.lib.threads import start_loop
 from tpujob.protocol import (
     PREEMPTED,
@@ -35,8 +36,16 @@ class Supervision:
     """The supervision of a running program. Only the main thread may create and poll it."""
 
     def __init__(
-        self, plan: Plan, log: Log, reporter: ReportWriter, progress: ProgressReader, wake: Wake
+        self,
+        plan: Plan,
+        log: Log,
+        reporter: ReportWriter,
+        progress: ProgressReader,
+        wake: Wake,
+        folder: str,
+        since: float,
     ) -> None:
+        """`folder` is the program's, `since` the time of its start."""
         self._plan, self._log, self._reporter, self._progress = plan, log, reporter, progress
         self._stall: StallRule = plan.get("stall") or {"seconds": 0, "first": 0, "looks": 0}
         self._pids: Find = set
@@ -44,6 +53,8 @@ class Supervision:
         #: why the program must be killed: its numbers are not finite
         self.verdict: Optional[VerdictDocument] = None
         self._idle = IdleClock(self._watch, progress, lambda: self._pids())
+        self._found = FoundReader(progress)
+        self._scalars = ScalarFiles(folder, since, log.note)
         self._found_names: Set[str] = set()  #: that a note has named
         self._collected = False
         self.has_stalled = False  #: at any time
@@ -78,16 +89,17 @@ class Supervision:
             self.has_stalled = True
 
     def _show_found(self) -> None:
-        """Report what was found in common forms, and note it once. Once the program or its patterns report steps,
-        nothing is searched for any more."""
+        """Report what was found in common forms and in files, and note it once. Once the program or its patterns report
+        steps, nothing is searched for any more."""
         if self._watch.found is None:
             return
         if self._progress.reports_steps:
             self._watch.found = None
-            self._progress.read_found(None)
+            self._found.end()
             return
-        self._progress.read_found(self._watch.found.document())
-        names = self._progress.found_names
+        output = self._watch.found.document()
+        self._found.read(output, self._scalars.look())
+        names = [name for name in self._found.names if output and output.get(name) is not None]
         if not self._found_names.issuperset(names):
             self._found_names.update(names)
             text = "found in the output: %s; it is only shown (`watch: off` ends the search)"

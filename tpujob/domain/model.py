@@ -171,12 +171,16 @@ class NonfiniteLoss:
 
 @dataclass(frozen=True, slots=True)
 class FoundProgress:
-    """Progress that was found in the output of a program that reports none. It is shown and decides nothing."""
+    """Progress that was found in the output and files of a program that reports none. It is shown and decides
+    nothing."""
 
     step: int | None = None
     steps: int | None = None
     loss: float | None = None
     nonfinite: str = ""  #: one of NONFINITE_LOSSES, if the newest loss is not finite
+    step_s: float | None = None  #: mean seconds of a step
+    #: of files for TensorBoard and W&B; None: not finite
+    metrics: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
 
 
 @dataclass(frozen=True, slots=True)

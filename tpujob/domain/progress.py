@@ -34,7 +34,10 @@ class JobProgress:
     doubtful: bool = False
     #: a newer checkpoint, which only some hosts of the newest attempt have
     partial: int | None = None
-    found: bool = False  #: step, steps and loss were found in the output; the program reports none
+    found: bool = False  #: step, steps, loss and metrics were found; the program reports none
+    found_step_s: float | None = (
+        None  #: mean seconds of a step that was found: it is shown, and decides nothing
+    )
 
 
 def job_progress(job: Job, live: Progress | None = None) -> JobProgress:
@@ -62,6 +65,7 @@ def job_progress(job: Job, live: Progress | None = None) -> JobProgress:
         doubtful=checkpoint is not None and _doubtful(job.attempts, checkpoint),
         partial=_partial(job.attempt, checkpoint),
         found=done is not shown.progress,
+        found_step_s=done.found.step_s if done.found and done is not shown.progress else None,
     )
 
 
@@ -75,8 +79,14 @@ def _with_found(progress: Progress) -> Progress:
     if progress.step is not None or found is None:
         return progress
     nonfinite = NonfiniteLoss(found.nonfinite) if found.nonfinite else progress.nonfinite
+    metrics = {**found.metrics, **progress.metrics}
     return replace(
-        progress, step=found.step, steps=found.steps, loss=found.loss, nonfinite=nonfinite
+        progress,
+        step=found.step,
+        steps=found.steps,
+        loss=found.loss,
+        nonfinite=nonfinite,
+        metrics=metrics,
     )
 
 

@@ -96,6 +96,7 @@ def storage_variables(url: str) -> dict[str, str]:
     return {
         "STORAGE_EMULATOR_HOST": url,
         "TENSORSTORE_GCS_HTTP_URL": url,
+        "CLOUD_STORAGE_EMULATOR_ENDPOINT": url,  # of the C++ library, which ArrayRecord uses
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # else it tries TLS for a minute first
     }
 

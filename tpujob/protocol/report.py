@@ -83,11 +83,14 @@ class OutputsDocument(TypedDict):
 
 
 class FoundDocument(TypedDict):
-    """Progress that was found in the output without a pattern of the user: it is shown and decides nothing."""
+    """Progress that was found in the output, or in files for TensorBoard and W&B, without a pattern of the user: it is
+    shown and decides nothing."""
 
     step: Number | None
     steps: Number | None
     loss: Number | str | None  #: a text: one of NONFINITE_LOSSES
+    step_s: Number | None  #: mean seconds of a step
+    metrics: Dict[str, Number | str | None]  #: of files; a text: one of NONFINITE_LOSSES
 
 
 class ReportDocument(TypedDict, total=False):

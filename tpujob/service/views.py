@@ -82,6 +82,12 @@ def speed(job: Job, has: JobProgress, moved_at: float | None) -> float | None:
     return pace.steps_per_second(job.attempt, has, moved_at)
 
 
+def shown_speed(job: Job, has: JobProgress, moved_at: float | None) -> float | None:
+    """Return `speed`, or that of steps that were found in the output, which decides nothing."""
+    found = has.found_step_s if has.found and job.state is State.RUNNING else None
+    return speed(job, has, moved_at) or (1 / found if found and found > 0 else None)
+
+
 def job_facts(job: Job, runtime: RuntimeInfo, now: float, has: JobProgress) -> JobFacts:
     """Return what a view and a row of a list say alike, in nothing but what JSON has."""
     serving, attempt, shown = job.slice, job.attempt, hardware(job)
@@ -140,7 +146,7 @@ def job_view(
     job = with_live(job, progress)
     serving, shown = job.slice, hardware(job)
     has, steps = job_progress(job), steps_kept(job)
-    rate = speed(job, has, moved_at)
+    rate = shown_speed(job, has, moved_at)
     running = job.attempt if job.state is State.RUNNING else None
     return JobView(
         **job_facts(job, runtime, now, has),

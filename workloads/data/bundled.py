@@ -46,4 +46,6 @@ def synthetic() -> Dataset:
 def _in_memory(rows: Rows, test: int) -> Dataset:
     all_rows = InMemory(rows)
     tested, trained = split(len(all_rows), test)
-    return Dataset(InMemory(all_rows.take(trained)), InMemory(all_rows.take(tested)))
+    return Dataset(
+        InMemory(all_rows.take(trained[np.arange(len(trained))])), InMemory(all_rows.take(tested))
+    )

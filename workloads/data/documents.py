@@ -39,8 +39,8 @@ class Documents(Protocol):
 
 def open_documents(place: str) -> Documents:
     """`stdlib`: the sources of Python's standard library without its tests, 12 MB. `pydoc`: what `help()` knows of the
-    language, 0.5 MB of English. Else a folder: a packed set, or text files, each of which is a document; those that are
-    hidden, and the `tokenizer.json` of the set, are none.
+    language, 0.5 MB of English. Else a packed set in a folder or a bucket, or a folder of text files, each a document;
+    those that are hidden, and the `tokenizer.json` of the set, are none.
 
     Raises ConfigError for what is missing, empty or cut short.
     """
@@ -49,7 +49,7 @@ def open_documents(place: str) -> Documents:
     if place == "stdlib":
         return _standard_library()
     folder = Path(place)
-    if (folder / "manifest.json").is_file():
+    if "://" in place or (folder / "manifest.json").is_file():
         return Records(packed.open_set(place))
     if not folder.is_dir():
         raise no_folder(place)

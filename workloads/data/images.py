@@ -22,7 +22,7 @@ from PIL import Image, ImageOps
 
 from workloads.data.bundled import DIGITS_TESTED, scanned_digits
 from workloads.data.packed import PackedSet, open_set, read_array
-from workloads.data.rows import Dataset, InMemory, Rows, split
+from workloads.data.rows import Dataset, InMemory, Numbers, Rows, split
 from workloads.frame.config import ConfigError
 
 #: Of the shorter side, what is tested on: 224 of 256 points, as ImageNet is.
@@ -82,9 +82,7 @@ class Source(Protocol):
 class Views:
     """Some of the images of a source, as rows."""
 
-    def __init__(
-        self, source: Source, which: NDArray[np.integer], size: int, mode: str, middle: float
-    ) -> None:
+    def __init__(self, source: Source, which: Numbers, size: int, mode: str, middle: float) -> None:
         self._source = source
         self._which = which
         self._size = size
@@ -114,7 +112,7 @@ class Views:
     def _changed(
         self, change: Augmentation, row: int, random: np.random.Generator
     ) -> tuple[Image.Image, NDArray[np.int32]]:
-        number = int(self._which[row])
+        number = int(self._which[np.array([row])][0])
         image = self._seen(number, partial(_any_part, change.crop, random), change.pad)
         if change.flip and random.random() < 0.5:
             image = ImageOps.mirror(image)

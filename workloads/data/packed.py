@@ -1,7 +1,7 @@
 """Packed sets as rows: what `tpujob data pack` made of `class/name.npy` files. docs/data.md has the format.
 
 Grain reads the records at random; rows are decoded when they are asked for, so a set may be larger than memory.
-The set lies in a folder of this host: copied, or mounted.
+The set lies in a folder of this host, or in a bucket: of a shard only the records that are asked for are fetched.
 """
 
 # Grain is typed in part only.
@@ -14,22 +14,47 @@ import gzip
 import hashlib
 import io
 import json
+import re
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from workloads.data.places import no_folder
-from workloads.data.rows import Dataset, InMemory, Rows, split
+from workloads.data.rows import Dataset, InMemory, Numbers, Rows, split
 from workloads.frame.config import ConfigError
 
 _FORMAT = ("tpujob.pack", 1)
 #: A fifth of the set is for the test, but no more rows than these: all hosts hold all of them.
 _MAX_TESTED = 2048
 _FEWEST = 5
+#: In an error of ArrayRecord about bytes that it has read, and not about a bucket.
+_DAMAGE = re.compile("hash|corrupt|invalid|data loss", re.IGNORECASE)
+
+
+class _Folder:
+    """A folder of this host, or a prefix `gs://`, and the files in it."""
+
+    def __init__(self, place: str) -> None:
+        import fsspec
+
+        self._storage, self._path = fsspec.url_to_fs(place)
+
+    def exists(self) -> bool:
+        return self._storage.isdir(self._path)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of each file, by name."""
+        files = self._storage.ls(self._path, detail=True)
+        return {file["name"].rpartition("/")[2]: file["size"] for file in files}
+
+    def read(self, name: str) -> bytes:
+        return self._storage.cat_file(f"{self._path}/{name}")
+
+    def open(self, name: str) -> BinaryIO:
+        return self._storage.open(f"{self._path}/{name}", "rb")
 
 
 class PackedSet:
@@ -46,10 +71,13 @@ class PackedSet:
         return self._manifest["records"]
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
-        """The bytes of these records. Raises ConfigError for one that is damaged: ArrayRecord has a hash of each."""
+        """The bytes of these records. Raises ConfigError for one that is damaged: ArrayRecord has a hash of each; and
+        RuntimeError or ValueError for a bucket that cannot be reached."""
         try:
             return self._records.__getitems__(list(numbers))
         except (ValueError, RuntimeError, IndexError) as error:
+            if "://" in self.place and not _DAMAGE.search(str(error)):
+                raise
             raise ConfigError(
                 f"data={self.place}: one of the records {_shown(numbers)} cannot be read; copy the set again ({error})"
             ) from error
@@ -66,15 +94,18 @@ class PackedSet:
     @cached_property
     def labels(self) -> NDArray[np.integer]:
         """The class of each record, where there are classes."""
-        return np.fromfile(Path(self.place) / self._manifest["label_ids"]["name"], "<u4")
+        return np.frombuffer(_Folder(self.place).read(self._manifest["label_ids"]["name"]), "<u4")
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """The bytes of each record, from the index: no record is read for it."""
-        with gzip.open(Path(self.place) / self._manifest["index"]["name"], "rt") as lines:
+        with (
+            _Folder(self.place).open(self._manifest["index"]["name"]) as file,
+            gzip.open(file, "rt", encoding="utf-8") as lines,
+        ):
             return np.array([json.loads(line)[1] for line in lines], dtype=np.int64)
 
-    def parts(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+    def parts(self) -> tuple[NDArray[np.integer], Numbers]:
         """Return the records for the test, and those to train on. Raises ConfigError if they are too few."""
         if len(self) < _FEWEST:
             raise ConfigError(
@@ -84,35 +115,37 @@ class PackedSet:
 
 
 def open_set(folder: str) -> PackedSet:
-    """Return the set in a folder of this host. Raises ConfigError if it is missing, empty or cut short."""
+    """Return the set in a folder of this host, or below a prefix `gs://`. Raises ConfigError if it is missing, empty or
+    cut short."""
     import grain
 
-    place = Path(folder)
     manifest = _manifest(folder)
+    sizes = _Folder(folder).sizes()
     for file in (
         *manifest["shards"],
         manifest["index"],
         *([manifest["label_ids"]] if manifest["label_ids"] else []),
     ):
-        size = (place / file["name"]).stat().st_size if (place / file["name"]).exists() else 0
+        size = sizes.get(file["name"], 0)
         if size != file["bytes"]:
             raise ConfigError(
                 f"data={folder}: {file['name']} has {size} bytes instead of {file['bytes']}; copy it again"
             )
     if not manifest["records"]:
         raise ConfigError(f"data={folder}: the set has no records")
-    records = grain.sources.ArrayRecordDataSource(
-        [str(place / s["name"]) for s in manifest["shards"]]
-    )
-    if len(records) != manifest["records"]:
-        raise ConfigError(f"data={folder}: {len(records)} records instead of {manifest['records']}")
+    # with the numbers of their records, shards are opened once they are read
+    shards = [
+        f"{folder.rstrip('/')}/{shard['name']}[0:{shard['records']}]"
+        for shard in manifest["shards"]
+    ]
+    records = grain.sources.ArrayRecordDataSource(shards)
     return PackedSet(folder, manifest, records)
 
 
 class Arrays:
     """Some of the records of a set: `x` an array of numbers, flat; `y` the class."""
 
-    def __init__(self, source: PackedSet, which: NDArray[np.integer]) -> None:
+    def __init__(self, source: PackedSet, which: Numbers) -> None:
         self._source = source
         self._which = which
 
@@ -144,7 +177,7 @@ def dataset(folder: str) -> Dataset:
 def identity(folder: str) -> str:
     """Return a hash of the set's content, independent of its folder. Raises ConfigError."""
     _manifest(folder)
-    return hashlib.sha256((Path(folder) / "manifest.json").read_bytes()).hexdigest()[:16]
+    return hashlib.sha256(_manifest_bytes(folder)).hexdigest()[:16]
 
 
 def read_array(record: bytes, number: int) -> NDArray[np.number]:
@@ -167,10 +200,10 @@ def read_array(record: bytes, number: int) -> NDArray[np.number]:
 
 def _manifest(folder: str) -> dict[str, Any]:
     try:
-        manifest = json.loads((Path(folder) / "manifest.json").read_bytes())
+        manifest = json.loads(_manifest_bytes(folder))
         valid = (manifest["format"], manifest["version"]) == _FORMAT
-    except OSError as error:
-        if not Path(folder).is_dir():
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if not _Folder(folder).exists():
             raise no_folder(folder) from error
         raise ConfigError(
             f"data={folder} is no packed set, as it has no manifest.json; `tpujob data pack` makes one"
@@ -180,6 +213,12 @@ def _manifest(folder: str) -> dict[str, Any]:
     if not valid:
         raise ConfigError(f"data={folder}: manifest.json is not one of a packed set of version 1")
     return manifest
+
+
+@lru_cache(maxsize=4)
+def _manifest_bytes(folder: str) -> bytes:
+    """The manifest, which names all other files and is asked for at each checkpoint."""
+    return _Folder(folder).read("manifest.json")
 
 
 @lru_cache(maxsize=16)

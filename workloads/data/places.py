@@ -19,9 +19,10 @@ def data_place(data: str, otherwise: str) -> str:
 
 
 def no_folder(place: str) -> ConfigError:
-    """Return the error for data that is not on this host."""
-    hint = "`stage: disk` in the job file brings it" if "://" in place else "copy it to there"
-    return ConfigError(f"data={place} is no folder of this host; {hint}")
+    """Return the error for data that is not there."""
+    if "://" in place:
+        return ConfigError(f"data={place} has no files that this host may list")
+    return ConfigError(f"data={place} is no folder of this host; copy it to there")
 
 
 def own_folder() -> Path:

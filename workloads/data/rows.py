@@ -29,6 +29,11 @@ Rows = dict[str, NDArray[np.generic]]  #: arrays with the same first dimension
 DATASET_SEED = 20240229
 #: Batches that a thread has ready or is preparing.
 _AHEAD = 2
+#: Rows whose order is held in memory, 32 MB. Grain computes a number of a larger order in 5 us, of a small one in 30.
+MOST_IN_MEMORY = 1 << 22
+#: Of Grain's index shuffle: its numbers have 32 bits, and Grain itself always asks for so many rounds.
+_MOST_ROWS = 1 << 32
+_ROUNDS = 4
 
 
 class RowSource(Protocol):
@@ -65,10 +70,49 @@ class Dataset:
     augmented: Callable[[int, np.random.Generator], Rows] | None = None
 
 
-def split(count: int, test: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+class Numbers(Protocol):
+    """Numbers of rows, as a NumPy array has them."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, places: NDArray[np.integer], /) -> NDArray[np.integer]: ...
+
+
+@dataclass(frozen=True)
+class IndexShuffle:
+    """The numbers 0 to `count` - 1 in a random order, from its place `start` on. Each is computed when it is asked for:
+    the order of a billion rows needs no memory."""
+
+    count: int
+    seed: int  #: below 2^32
+    start: int = 0
+
+    def __len__(self) -> int:
+        return self.count - self.start
+
+    def __getitem__(self, places: NDArray[np.integer]) -> NDArray[np.integer]:
+        from grain.experimental import index_shuffle
+
+        at, last = (places + self.start).tolist(), self.count - 1
+        return np.array([index_shuffle(i, last, self.seed, _ROUNDS) for i in at], np.int64)
+
+
+def shuffled(count: int, *seed: int, start: int = 0) -> Numbers:
+    """Return the numbers 0 to `count` - 1 in a random order that follows from the seed, without its first `start`.
+    Raises ConfigError if there are more than 2^32."""
+    if count <= MOST_IN_MEMORY:
+        return np.random.default_rng(seed).permutation(count)[start:]
+    if count > _MOST_ROWS:
+        raise ConfigError(
+            f"the data set has {count:,} rows, and at most {_MOST_ROWS:,} can be shuffled"
+        )
+    [key] = np.random.SeedSequence(seed).generate_state(1).tolist()
+    return IndexShuffle(count, key, start)
+
+
+def split(count: int, test: int) -> tuple[NDArray[np.integer], Numbers]:
     """Return the numbers of the rows for the test, and of those to train on. Always the same split."""
-    order = np.random.default_rng(DATASET_SEED).permutation(count)
-    return order[:test], order[test:]
+    tested = shuffled(count, DATASET_SEED)[np.arange(test)]
+    return tested, shuffled(count, DATASET_SEED, start=test)
 
 
 class Order:
@@ -77,20 +121,22 @@ class Order:
     def __init__(self, count: int, seed: int) -> None:
         self._count = count
         self._seed = seed
+        #: Which order it is, stored in checkpoints. All sets had 1, NumPy's `permutation`, before there was a second.
+        self.version = 1 if count <= MOST_IN_MEMORY else 2
         # batches that are prepared at the same time are in two epochs at most
         self._order = lru_cache(maxsize=2)(self._shuffled)
 
     def rows(self, positions: NDArray[np.integer]) -> NDArray[np.integer]:
         """The rows at these positions of the endless order."""
         epochs, places = np.divmod(positions, self._count)
-        shuffled = np.empty_like(places)
+        rows = np.empty_like(places)
         for epoch in np.unique(epochs).tolist():
             of_epoch = epochs == epoch
-            shuffled[of_epoch] = self._order(epoch)[places[of_epoch]]
-        return shuffled
+            rows[of_epoch] = self._order(epoch)[places[of_epoch]]
+        return rows
 
-    def _shuffled(self, epoch: int) -> NDArray[np.integer]:
-        return np.random.default_rng((self._seed, epoch)).permutation(self._count)
+    def _shuffled(self, epoch: int) -> Numbers:
+        return shuffled(self._count, self._seed, epoch)
 
 
 class Feed:
@@ -110,7 +156,7 @@ class Feed:
         self._order = Order(len(dataset.train), seed)
         self._seed = seed
         self.waited_ms = 0.0  #: how long the last batch was waited for
-        self.state = {"position": 0}
+        self.state = {"position": 0, "order": self._order.version}
 
     def __next__(self) -> Rows:
         """The next batch. Raises ConfigError for a row that cannot be read, wherever it was prepared."""
@@ -125,13 +171,20 @@ class Feed:
 
     @property
     def state(self) -> dict[str, int]:
-        """The number of rows that all hosts together have received; the same on every host."""
-        return {"position": self._begin + self._batches.get_state()["next_index"] * self._batch}
+        """The number of rows that all hosts together have received, and their order; the same on every host. It raises
+        ConfigError to set a position in another order."""
+        received = self._begin + self._batches.get_state()["next_index"] * self._batch
+        return {"position": received, "order": self._order.version}
 
     @state.setter
     def state(self, state: dict[str, int]) -> None:
         import grain
 
+        if state.get("order", 1) != self._order.version:
+            raise ConfigError(
+                f"the checkpoint was made with another order of more than {MOST_IN_MEMORY:,} rows, and rows would be "
+                "left out or come twice: continue with the version of tpujob that made it, or use another workdir"
+            )
         self._begin = state["position"]
         readers = self._dataset.readers
         options = grain.ReadOptions(num_threads=readers, prefetch_buffer_size=readers * _AHEAD)

@@ -111,6 +111,11 @@ def choose(name: str, documents: Documents, size: int) -> Tokenizer:
     4,096) that is trained on them and kept; or the path of a `tokenizer.json`. Raises ConfigError."""
     if name == "bytes":
         return Bytes()
+    if name == "bpe" and "://" in documents.place:
+        raise ConfigError(
+            f"tokenizer=bpe: data={documents.place} is in a bucket; name a tokenizer.json of this host"
+            ", or use `stage: disk`"
+        )
     beside = Path(documents.place) / "tokenizer.json"
     if name != "bpe" or beside.is_file():
         return _read(Path(name) if name != "bpe" else beside)

@@ -54,6 +54,12 @@ class TrainConfig(Settings):
 
     steps: int = Field(2000, ge=1, description="train until this step")
     batch: int = Field(256, ge=1, description="rows in a step, over all hosts")
+    accumulate: int = Field(
+        1,
+        ge=1,
+        description="parts of a batch that are computed one after another, to save memory; the step is that of the "
+        "whole batch",
+    )
     lr: float = Field(1e-3, gt=0, description="highest learning rate; warmed up, then a cosine")
     warmup: float = Field(
         0.05, ge=0, le=0.5, description="part of the steps over which the learning rate rises"

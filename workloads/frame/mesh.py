@@ -56,10 +56,12 @@ def mesh_of(config: TrainConfig, devices: Sequence[Any] | None = None, slices: i
             "--fsdp=0 takes all of them"
         )
     shape = (within // (fsdp * tensor), fsdp, tensor)
-    parts = len(by_slice) * shape[0] * fsdp
+    units = len(by_slice) * shape[0] * fsdp
+    parts = units * config.accumulate
     if config.batch % parts:
+        times = f", {config.accumulate} times each" if config.accumulate > 1 else ""
         raise ConfigError(
-            f"batch={config.batch} cannot be split over {parts} devices: "
+            f"batch={config.batch} cannot be split over {units} devices{times}: "
             f"--batch={least_batch(config.batch, parts)}, or another multiple of {parts}"
         )
     arranged = np.stack([_within(shape, part) for part in by_slice])

@@ -25,6 +25,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from workloads.data.rows import Rows, RowSource
 from workloads.frame.mesh import ROWS, spec_of
+from workloads.frame.parts import cut, each_part, joined
 from workloads.frame.workload import Batch, Workload
 
 #: Index of the model in the state, before the optimizer.
@@ -111,8 +112,9 @@ class Program:
         return jax.make_array_from_process_local_data(self.by_row, rows)
 
     def evaluate(self, state: Any, source: RowSource) -> dict[str, float]:
-        """The metrics over all rows of a source, of which each host reads its own, in batches of the usual size."""
-        size, count = self.config.batch, len(source)
+        """The metrics over all rows of a source, of which each host reads its own, in batches of the size of a part of
+        a step."""
+        size, count = self.config.batch // self.config.accumulate, len(source)
         own = np.arange(jax.process_index(), size, jax.process_count())
         sums: list[dict[str, jax.Array]] = []
         for start in range(0, count, size):
@@ -158,21 +160,48 @@ class Program:
 
     def _gradients(self, model: nnx.Module, batch: Batch) -> tuple[Any, Any, jax.Array, jax.Array]:
         """Return the mean loss, its gradients, and for each row whether its loss and its gradients are finite. Other
-        state of the model (counts, running means) is updated in `model`."""
+        state of the model (counts, running means) is updated in `model`, once for each part of the batch.
 
-        def mean(model: nnx.Module, probe: jax.Array) -> tuple[jax.Array, jax.Array]:
+        Of the parts (`accumulate`), sums are added up and divided by the sum of all weights at the end: so a part
+        counts by what it has, such as its tokens, and the result is that of the whole batch."""
+        graph, weights, others = nnx.split(model, nnx.Param, ...)
+
+        def total(
+            weights: Any, probe: jax.Array, others: Any, rows: Batch
+        ) -> tuple[jax.Array, tuple[jax.Array, Any, jax.Array]]:
             def watch(x: jax.Array) -> jax.Array:
                 # adds 0; the gradient of `probe` is 0 times the sum of that of `x`, which is NaN if one is not finite
                 return x + (0 * probe).astype(x.dtype).reshape(-1, *[1] * (x.ndim - 1))
 
-            losses = self.workload.loss(model, batch, watch)
-            return losses.values.sum() / losses.weights.sum(), jnp.isfinite(losses.values)
+            model = nnx.merge(graph, weights, others, copy=True)
+            losses = self.workload.loss(model, rows, watch)
+            others = nnx.state(model, nnx.Not(nnx.Param))
+            return losses.values.sum(), (losses.weights.sum(), others, jnp.isfinite(losses.values))
 
-        rows = len(next(iter(batch.values())))
-        probe = jax.lax.with_sharding_constraint(jnp.zeros(rows), self.by_row)
-        compute = nnx.value_and_grad(mean, argnums=(0, 1), has_aux=True)
-        (loss, forward), (gradients, bad) = compute(model, probe)
-        return loss, gradients, forward, bad == 0
+        def add(carried: Any, rows: Batch) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+            others, sums = carried
+            count = len(next(iter(rows.values())))
+            probe = jax.lax.with_sharding_constraint(jnp.zeros(count), self.by_row)
+            compute = jax.value_and_grad(total, argnums=(0, 1), has_aux=True)
+            (loss, (weight, others, forward)), (gradients, bad) = compute(
+                weights, probe, others, rows
+            )
+            sums = jax.tree.map(jnp.add, sums, (loss, weight, self._split(gradients)))
+            return (others, sums), (forward, bad == 0)
+
+        zero = jnp.zeros(())
+        nothing = zero, zero, self._split(jax.tree.map(jnp.zeros_like, weights))
+        parts = cut(batch, self.config.accumulate, self.mesh)
+        (others, (loss, weight, gradients)), finite = each_part(add, (others, nothing), parts)
+        nnx.update(model, others)
+        forward, backward = joined(finite, self.mesh)
+        return loss / weight, optax.tree.scale(1 / weight, gradients), forward, backward
+
+    def _split(self, gradients: Any) -> Any:
+        """The gradients, split as the parameters are: a device adds up its own part alone."""
+        return jax.lax.with_sharding_constraint(
+            gradients, nnx.filter_state(self.shardings[MODEL], nnx.Param)
+        )
 
     @cached_property
     def _test(self) -> Callable[..., dict[str, jax.Array]]:

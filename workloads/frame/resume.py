@@ -45,6 +45,7 @@ def restore(
         try:
             notes = checkpoints.notes(step)
             config.check_same(notes.settings, step)
+            feed.state = notes.feed
             state = checkpoints.state(step, notes)
         except Damaged as error:
             damaged[step] = str(error)
@@ -54,7 +55,6 @@ def restore(
         checkpoints.remove_from(step + 1)
         if damaged:
             progress.line(f"the damaged checkpoints are kept in {checkpoints.aside}")
-        feed.state = notes.feed
         progress.resumed(step)
         return step, state
     if damaged:

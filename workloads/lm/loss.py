@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from workloads.frame.mesh import ROWS
+from workloads.frame.parts import each_part
 from workloads.lm.layout import placed
 
 #: Activations, targets and counts of a chunk: [groups, tokens, ...].
@@ -60,7 +61,7 @@ def _summed(
     def one(_: None, part: _Chunk) -> tuple[None, jax.Array]:
         return None, _losses(part, copies, z_loss)[0]
 
-    _, losses = _each(one, None, _chunks(copies.shape[0], chunk, x, targets, counts))
+    _, losses = each_part(one, None, _chunks(copies.shape[0], chunk, x, targets, counts))
     return _joined(losses, targets).sum(axis=1)
 
 
@@ -82,7 +83,7 @@ def _forward(
 
     nothing = placed(jnp.zeros(copies.shape, jnp.float32), ROWS, "tensor", None)
     parts = _chunks(copies.shape[0], chunk, x, targets, counts)
-    of_copies, (losses, of_x) = _each(one, nothing, parts)
+    of_copies, (losses, of_x) = each_part(one, nothing, parts)
     gradients = _joined(of_x, targets), of_copies.astype(copies.dtype)
     return _joined(losses, targets).sum(axis=1), gradients
 
@@ -136,11 +137,3 @@ def _joined(parts: jax.Array, targets: jax.Array) -> jax.Array:
     groups, rest = parts.shape[0], parts.shape[3:]
     flat = parts.reshape(groups, -1, *rest)[:, : targets.size // groups]
     return placed(flat.reshape(*targets.shape, *rest), ROWS)
-
-
-def _each(body: Any, carried: Any, parts: _Chunk) -> Any:
-    """Apply `body` to each chunk. A single chunk needs no loop."""
-    if parts[0].shape[0] > 1:
-        return jax.lax.scan(body, carried, parts)
-    carried, results = body(carried, jax.tree.map(lambda part: part[0], parts))
-    return carried, jax.tree.map(lambda result: result[None], results)

@@ -3,6 +3,9 @@
 The weights are float32 and are cast where they are used. Their dimensions have the names of `frame/mesh.RULES`.
 """
 
+# Names of arrays end with their dimensions: B rows, L tokens of a row, D width, K heads of keys and values, G heads of
+# queries for each of those, H numbers of a head, F hidden width, V words, N groups of devices with rows of their own.
+
 # JAX and its libraries are typed in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
@@ -37,7 +40,7 @@ _KEPT = {
     "full": _policies.nothing_saveable,
 }
 
-#: (q, k, v) -> the attended values; shapes in `attention.py`.
+#: (q_BLKGH, k_BLKH, v_BLKH) -> the attended values, att_BLKGH.
 Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
@@ -48,10 +51,10 @@ class Norm(nnx.Module):
         self.scale = nnx.Param(jnp.ones(size), out_sharding=(None,))
         self._eps = eps
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        x32 = x.astype(jnp.float32)
-        inverse = jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + self._eps)
-        return (x32 * inverse * self.scale[...]).astype(x.dtype)
+    def __call__(self, x_BLD: jax.Array) -> jax.Array:
+        x32_BLD = x_BLD.astype(jnp.float32)
+        mean_BL1 = jnp.mean(x32_BLD * x32_BLD, axis=-1, keepdims=True)
+        return (x32_BLD * jax.lax.rsqrt(mean_BL1 + self._eps) * self.scale[...]).astype(x_BLD.dtype)
 
 
 class Layer(nnx.Module):
@@ -72,15 +75,18 @@ class Layer(nnx.Module):
         self.up = _weight(rngs, (dim, shape.ff), ("embed", "mlp"))
         self.down = _weight(rngs, (shape.ff, dim), ("mlp", "embed"), last)
 
-    def __call__(self, x: jax.Array, turn: Turn, attend: Attend) -> jax.Array:
-        """`x` [rows, tokens, dim]; `turn` is RoPE at the places of these tokens."""
-        h = self.attention_norm(x)
-        qkv = (h @ _as(self.qkv, h)).reshape(*h.shape[:2], *self._heads)
-        q, k, v = turn(qkv[..., :-2, :]), turn(qkv[..., -2:-1, :])[..., 0, :], qkv[..., -1, :]
-        attended = checkpoint_name(attend(q, k, v), "attention")
-        x = x + attended.reshape(*h.shape[:2], -1) @ _as(self.out, h)
-        h = self.ff_norm(x)
-        return x + (jax.nn.silu(h @ _as(self.gate, h)) * (h @ _as(self.up, h))) @ _as(self.down, h)
+    def __call__(self, x_BLD: jax.Array, turn: Turn, attend: Attend) -> jax.Array:
+        """`turn` is RoPE at the places of these tokens."""
+        y_BLD = self.attention_norm(x_BLD)
+        qkv_BLKJH = (y_BLD @ _as(self.qkv, y_BLD)).reshape(
+            *y_BLD.shape[:2], *self._heads
+        )  # J = G + 2
+        q_BLKGH, k_BLKH = turn(qkv_BLKJH[..., :-2, :]), turn(qkv_BLKJH[..., -2:-1, :])[..., 0, :]
+        att_BLKGH = checkpoint_name(attend(q_BLKGH, k_BLKH, qkv_BLKJH[..., -1, :]), "attention")
+        x_BLD = x_BLD + att_BLKGH.reshape(*y_BLD.shape[:2], -1) @ _as(self.out, y_BLD)
+        y_BLD = self.ff_norm(x_BLD)
+        y_BLF = jax.nn.silu(y_BLD @ _as(self.gate, y_BLD)) * (y_BLD @ _as(self.up, y_BLD))
+        return x_BLD + y_BLF @ _as(self.down, y_BLD)
 
 
 class Llama(nnx.Module):
@@ -104,23 +110,29 @@ class Llama(nnx.Module):
             self.head = _weight(rngs, (shape.vocab, shape.dim), ("vocab", "embed"))
 
     def __call__(
-        self, tokens: jax.Array, segments: jax.Array | None = None, watch: Watch = lambda x: x
+        self,
+        tokens_BL: jax.Array,
+        segments_BL: jax.Array | None = None,
+        watch: Watch = lambda x_BLD: x_BLD,
     ) -> tuple[jax.Array, jax.Array]:
-        """Return the activations [rows, tokens, dim] of tokens [rows, tokens], and the output layer that makes logits
-        of them, `spread` over the devices that have rows of their own: [groups, vocab, dim]."""
+        """Return the activations of the tokens, x_BLD, and the output layer that makes logits of them, head_NVD."""
         attend = attention(self._kind)
-        turn = rope(self.shape, jnp.arange(tokens.shape[1]))
-        words, head = self.tables()
+        turn = rope(self.shape, jnp.arange(tokens_BL.shape[1]))
+        words_NVD, head_NVD = self.tables()
 
-        def layer(layer: Layer, x: jax.Array) -> jax.Array:
-            return placed(layer(x, turn, lambda q, k, v: attend(q, k, v, segments)), ROWS)
+        def layer(layer: Layer, x_BLD: jax.Array) -> jax.Array:
+            y_BLD = layer(x_BLD, turn, lambda q, k, v: attend(q, k, v, segments_BL))
+            return placed(y_BLD, ROWS)
 
-        return self.norm(self._through(layer, watch(looked_up(words, tokens)))), head
+        x_BLD = watch(looked_up(words_NVD, tokens_BL))
+        return self.norm(self._through(layer, x_BLD)), head_NVD
 
     def tables(self) -> tuple[jax.Array, jax.Array]:
         """The embedding and the output layer, `spread`, in the type that is computed in."""
-        words = spread(self.embedding[...].astype(self.dtype))
-        return words, words if self.shape.tied else spread(self.head[...].astype(self.dtype))
+        words_NVD = spread(self.embedding[...].astype(self.dtype))
+        if self.shape.tied:
+            return words_NVD, words_NVD
+        return words_NVD, spread(self.head[...].astype(self.dtype))
 
     def each_layer(self) -> Iterator[Layer]:
         """The layers, the first one first."""
@@ -131,12 +143,14 @@ class Llama(nnx.Module):
         for number in range(self.shape.layers):
             yield nnx.merge(graph, jax.tree.map(lambda w, n=number: w[n], weights))
 
-    def _through(self, layer: Callable[[Layer, jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-        """`x` through all layers, of which each keeps for its gradients what `remat` says."""
+    def _through(
+        self, layer: Callable[[Layer, jax.Array], jax.Array], x_BLD: jax.Array
+    ) -> jax.Array:
+        """`x_BLD` through all layers, of which each keeps for its gradients what `remat` says."""
         stacked = not isinstance(self.layers, nnx.List)
 
-        def call(graph: Any, weights: Any, x: jax.Array) -> jax.Array:
-            return layer(nnx.merge(graph, weights), x)
+        def call(graph: Any, weights: Any, x_BLD: jax.Array) -> jax.Array:
+            return layer(nnx.merge(graph, weights), x_BLD)
 
         if self._remat != "none":
             # within a loop nothing can be taken from the forward pass by mistake
@@ -145,33 +159,31 @@ class Llama(nnx.Module):
             )
         if not stacked:
             for block in self.layers:
-                x = call(*nnx.split(block), x)
-            return x
+                x_BLD = call(*nnx.split(block), x_BLD)
+            return x_BLD
         graph, weights = nnx.split(self.layers)
-        return jax.lax.scan(lambda x, w: (call(graph, w, x), None), x, weights)[0]
+        return jax.lax.scan(lambda x_BLD, w: (call(graph, w, x_BLD), None), x_BLD, weights)[0]
 
 
 Turn = Callable[[jax.Array], jax.Array]
 
 
-def rope(shape: Shape, places: jax.Array) -> Turn:
-    """Turns pairs of numbers (i, i + head / 2) by angles that grow with the place: for heads
-    [rows, tokens, ..., head] at `places` [tokens]."""
-    angles = places[:, None] * frequencies(shape)
-    cos, sin = jnp.cos(angles), jnp.sin(angles)
+def rope(shape: Shape, places_L: jax.Array) -> Turn:
+    """Turns pairs of numbers (i, i + H / 2) of heads, x_BLKGH, by angles that grow with the place."""
+    angles_L11I = (places_L[:, None] * frequencies(shape))[:, None, None]  # I = H / 2
+    cos_L11I, sin_L11I = jnp.cos(angles_L11I), jnp.sin(angles_L11I)
 
-    def turn(x: jax.Array) -> jax.Array:
-        middle = (1,) * (x.ndim - 3)
-        c, s = (a.reshape(a.shape[0], *middle, a.shape[1]) for a in (cos, sin))
-        first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-        turned = jnp.concatenate([first * c - second * s, second * c + first * s], axis=-1)
-        return turned.astype(x.dtype)
+    def turn(x_BLKGH: jax.Array) -> jax.Array:
+        a_BLKGI, b_BLKGI = jnp.split(x_BLKGH.astype(jnp.float32), 2, axis=-1)
+        a = a_BLKGI * cos_L11I - b_BLKGI * sin_L11I
+        b = b_BLKGI * cos_L11I + a_BLKGI * sin_L11I
+        return jnp.concatenate([a, b], axis=-1).astype(x_BLKGH.dtype)
 
     return turn
 
 
 def frequencies(shape: Shape) -> jax.Array:
-    """[head / 2], in radians a token. With `rope_factor` the slow ones are slowed down as in Llama 3.1."""
+    """[H / 2], in radians a token. With `rope_factor` the slow ones are slowed down as in Llama 3.1."""
     plain = shape.rope_theta ** (-jnp.arange(0, shape.head, 2) / shape.head)
     turns = shape.rope_original * plain / (2 * jnp.pi)  # in the original context
     smooth = jnp.clip((turns - _LOW_FREQUENCY) / (_HIGH_FREQUENCY - _LOW_FREQUENCY), 0, 1)

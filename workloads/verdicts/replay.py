@@ -23,6 +23,7 @@ from jax.sharding import Mesh, NamedSharding
 from numpy.typing import NDArray
 
 from workloads.checkpoints.checksums import Checksums
+from workloads.frame.config import least_batch
 from workloads.frame.mesh import AXES, row_parts
 from workloads.frame.program import MODEL, Program, StepOutcome
 from workloads.frame.workload import Batch
@@ -70,7 +71,7 @@ class Replay:
         """Return the same step with separate rows on each device, so that devices can be distinguished."""
         program, step = _apart(self.program)
         # a small batch is repeated
-        size = -(-self.rows // program.mesh.size) * program.mesh.size
+        size = least_batch(self.rows, program.mesh.size * program.config.accumulate)
         batch = _taken(self.batch, np.arange(size) % self.rows, program.by_row)
         state = jax.device_put(self.state, program.shardings)
         return Replay(program, step, state, batch, self.spoil)

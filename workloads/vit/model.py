@@ -1,5 +1,8 @@
 """The layers of a Vision Transformer (arXiv:2010.11929), with the norms in front of them."""
 
+# Names of arrays end with their dimensions: B rows, S side of an image, C channels, P numbers of a patch, L patches and
+# the token, D width, N heads, H numbers of a head, F hidden width.
+
 # JAX and its libraries are typed in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
@@ -47,19 +50,21 @@ class Vit(nnx.Module):
             rngs=rngs,
         )
 
-    def __call__(self, images: jax.Array, watch: Watch = lambda x: x) -> jax.Array:
-        """float32 [rows, classes], from uint8 [rows, size, size, channels]."""
-        x = self.embed(_patches(images, self._config.patch).astype(self._dtype) / 127.5 - 1)
-        x = x + self._places().astype(self._dtype)
+    def __call__(self, images_BSSC: jax.Array, watch: Watch = lambda x_BLD: x_BLD) -> jax.Array:
+        """Return the scores of the classes, float32, of images in uint8."""
+        patches_BLP = _patches(images_BSSC, self._config.patch)
+        x_BLD = self.embed(patches_BLP.astype(self._dtype) / 127.5 - 1)
+        x_BLD = x_BLD + self._places().astype(self._dtype)
         if self._config.pooling == "token":
-            token = jnp.broadcast_to(self.token[...].astype(self._dtype), (len(x), 1, x.shape[-1]))
-            x = jnp.concatenate([token, x], axis=1)
-        x = watch(self.dropout(x))
+            token_1D = self.token[...].astype(self._dtype)
+            token_B1D = jnp.broadcast_to(token_1D, (len(x_BLD), *token_1D.shape))
+            x_BLD = jnp.concatenate([token_B1D, x_BLD], axis=1)
+        x_BLD = watch(self.dropout(x_BLD))
         for layer in self.layers:
-            x = layer(x)
-        x = self.norm(x)
-        pooled = x[:, 0] if self._config.pooling == "token" else x.mean(axis=1)
-        return self.head(pooled.astype(jnp.float32))
+            x_BLD = layer(x_BLD)
+        x_BLD = self.norm(x_BLD)
+        x_BD = x_BLD[:, 0] if self._config.pooling == "token" else x_BLD.mean(axis=1)
+        return self.head(x_BD.astype(jnp.float32))
 
     def _places(self) -> jax.Array:
         if self._config.positions == "learned":
@@ -96,13 +101,13 @@ class _Layer(nnx.Module):
         #: Of a row, all of what a part of the layer adds, or nothing (arXiv:1603.09382).
         self.skip = _dropout(skipped, (1, 2), rngs)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        queries, keys, values = jnp.moveaxis(self.mix(self.attention_norm(x)), -3, 0)
-        kernel: Any = attention_kernel(queries.dtype, queries.shape[-1])
-        mixed = self.out(jax.nn.dot_product_attention(queries, keys, values, implementation=kernel))
-        x = x + self.skip(self.dropout(mixed))
-        hidden = self.dropout(nnx.gelu(self.up(self.mlp_norm(x))))
-        return x + self.skip(self.dropout(self.down(hidden)))
+    def __call__(self, x_BLD: jax.Array) -> jax.Array:
+        q_BLNH, k_BLNH, v_BLNH = jnp.moveaxis(self.mix(self.attention_norm(x_BLD)), -3, 0)
+        kernel: Any = attention_kernel(q_BLNH.dtype, q_BLNH.shape[-1])
+        att_BLNH = jax.nn.dot_product_attention(q_BLNH, k_BLNH, v_BLNH, implementation=kernel)
+        x_BLD = x_BLD + self.skip(self.dropout(self.out(att_BLNH)))
+        y_BLF = self.dropout(nnx.gelu(self.up(self.mlp_norm(x_BLD))))
+        return x_BLD + self.skip(self.dropout(self.down(y_BLF)))
 
 
 def attention_kernel(dtype: Any, head: int) -> str | None:
@@ -138,16 +143,16 @@ def _norm(config: VitConfig, rngs: nnx.Rngs) -> nnx.LayerNorm:
     return nnx.LayerNorm(config.dim, epsilon=1e-6, dtype=jnp.dtype(config.dtype), rngs=rngs)
 
 
-def _patches(images: jax.Array, patch: int) -> jax.Array:
-    """[rows, patches, patch x patch x channels], from left to right and from top to bottom."""
-    rows, side, _, channels = images.shape
+def _patches(images_BSSC: jax.Array, patch: int) -> jax.Array:
+    """patches_BLP, from left to right and from top to bottom."""
+    rows, side, _, channels = images_BSSC.shape
     count = side // patch
-    cut = images.reshape(rows, count, patch, count, patch, channels)
+    cut = images_BSSC.reshape(rows, count, patch, count, patch, channels)
     return cut.swapaxes(2, 3).reshape(rows, count * count, patch * patch * channels)
 
 
 def _waves(side: int, dim: int) -> np.ndarray[Any, Any]:
-    """[side x side, dim]: sines and cosines of the row and the column, of wavelengths from 2 pi to 20,000 pi
+    """waves_LD: sines and cosines of the row and the column, of wavelengths from 2 pi to 20,000 pi
     (arXiv:2104.02057, section 4; the wavelengths are those of arXiv:1706.03762)."""
     row, column = np.divmod(np.arange(side * side)[:, None], side)
     speed = 10_000.0 ** -(np.arange(dim // 4) / max(dim // 4 - 1, 1))

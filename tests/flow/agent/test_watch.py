@@ -247,12 +247,13 @@ def test_what_is_found_in_the_output_is_shown_and_is_no_report(host: Host) -> No
         "for i in 1 2 3; do echo step $i/3 loss 0.$i; done; echo step 4/3 loss=nan; sleep 2; exit 0"
     )
     report = host.run(lines, watch={"find": True}, nonfinite_steps=1)
-    assert report["found"] == {"step": 4, "steps": 3, "loss": "NaN"}
+    shown = report["found"] | {"step_s": None}
+    assert shown == {"step": 4, "steps": 3, "loss": "NaN", "step_s": None, "metrics": {}}
     assert (report.get("step"), report.get("loss"), report.get("nonfinite")) == (None, None, None)
     assert (report["exit_code"], report["cause"]) == (0, None), "it decides nothing"
     note = "found in the output: step, steps, loss; it is only shown (`watch: off` ends the search)"
     assert [line for line in host.bucket.log() if "found" in line] == [f"[tpujob] {note}"]
-    read = reports.read_report(0, json.dumps(report))[1]
+    read = reports.read_report(0, json.dumps({**report, "found": shown}))[1]
     assert read is not None
     assert read.progress.found == FoundProgress(step=4, steps=3, nonfinite="NaN")
     assert not complete(replace(read.progress, found=FoundProgress(step=3, steps=3)))

@@ -6,6 +6,8 @@ from tests.support.stage import Stage
 from tests.unit.cli.conftest import utc as utc
 from tpujob.cli.render.job_page import job_page
 from tpujob.domain.model import Cause, State
+from tpujob.domain.progress import job_progress
+from tpujob.service.views import speed
 
 pytestmark = pytest.mark.usefixtures("utc")
 
@@ -23,6 +25,22 @@ def test_what_is_found_is_shown_with_its_origin(stage: Stage) -> None:
     stage.step(job)
     view = stage.api.get(job)
     assert (view["step"], view["loss"], view.get("found")) == (13, 2.4, False)
+
+
+def test_time_left_and_metrics_that_were_found_are_shown_and_no_forecast_uses_them(
+    stage: Stage,
+) -> None:
+    job = stage.started()
+    metrics = {"train/lr": 0.001, "bad": "NaN", "steps_per_second": 9.0}
+    found = {"step": 50, "steps": 200, "loss": 2.5, "step_s": 2.0, "metrics": metrics}
+    stage.reports(job, found=found)
+    stage.step(job)
+    view, (row,) = stage.api.get(job), stage.api.list()["rows"]
+    assert (view.get("steps_per_s"), view.get("left_s"), row["left_s"]) == (0.5, 300.0, 300.0)
+    assert view["metrics"] == {**metrics, "bad": None}
+    assert "about 5m00s left" in job_page(view, (), 120, stage.clock.now())
+    known = stage.job(job)
+    assert speed(known, job_progress(known), stage.clock.now()) is None
 
 
 def test_a_loss_that_was_found_to_be_nan_is_shown_and_changes_nothing(stage: Stage) -> None:

@@ -233,9 +233,10 @@ def test_norms_do_not_decay_not_even_those_of_all_layers_in_one_array() -> None:
 
 
 @pytest.mark.long
-def test_a_step_is_the_same_however_it_is_split_over_devices() -> None:
-    def losses(shape: tuple[int, ...]) -> list[float]:
-        program = Program(Bytes(config(stacked=shape != ONE, loss_chunk=8)), mesh(*shape))
+def test_a_step_is_the_same_however_it_is_split_over_devices_and_into_parts() -> None:
+    def losses(shape: tuple[int, ...], parts: int = 1) -> list[float]:
+        settings = config(stacked=shape != ONE, loss_chunk=8, accumulate=parts)
+        program = Program(Bytes(settings), mesh(*shape))
         batch = batch_of(program)
         step = program.compile(batch, program.in_haste)
         state, good = program.first_state(), program.all_good()
@@ -245,7 +246,9 @@ def test_a_step_is_the_same_however_it_is_split_over_devices() -> None:
             split_losses.append(float(outcome.loss))
         return split_losses
 
-    assert losses((1, 2, 1, 2)) == pytest.approx(losses((2, 1, 2, 1)), abs=2e-6)
+    whole = losses((2, 1, 2, 1))
+    assert losses((1, 2, 1, 2)) == pytest.approx(whole, abs=2e-6)
+    assert losses((1, 2, 1, 2), parts=2) == pytest.approx(whole, abs=2e-6)
 
 
 def test_it_learns_and_tells_its_perplexity() -> None:

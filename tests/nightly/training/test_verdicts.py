@@ -40,6 +40,7 @@ MESHES: dict[str, dict[str, int]] = {
     "data": {"tensor": 1},
     "fsdp": {"tensor": 1, "fsdp": 4},
     "tensor": {"tensor": 2},
+    "parts": {"tensor": 1, "accumulate": 2},
 }
 if EVERY_CASE:
     MESHES["fsdp and tensor"] = {"fsdp": 2, "tensor": 2}

@@ -1,13 +1,15 @@
 """The order of the rows: endless, fair, and the same for any number of hosts."""
 
 import threading
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 
+from workloads.data import rows as rows_module
 from workloads.data.bundled import digits
-from workloads.data.rows import Dataset, Feed, InMemory, Order, Rows, RowSource
+from workloads.data.rows import Dataset, Feed, InMemory, Order, Rows, RowSource, split
 from workloads.frame.config import ConfigError
 
 
@@ -39,6 +41,48 @@ def test_every_row_comes_once_in_each_epoch_and_epochs_differ() -> None:
     assert Order(10, seed=4).rows(np.arange(10)).tolist() != rounds[0].tolist()
 
 
+def test_an_order_that_is_computed_has_every_row_once_in_each_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rows_module, "MOST_IN_MEMORY", 99)
+    order = Order(100, seed=3)
+    epochs = order.rows(np.arange(300)).reshape(3, 100)
+    assert [sorted(epoch) for epoch in epochs.tolist()] == [list(range(100))] * 3
+    assert len({tuple(epoch) for epoch in epochs.tolist()}) == 3
+    tested, trained = split(100, 20)
+    numbers = [*tested.tolist(), *trained[np.arange(len(trained))].tolist()]
+    assert sorted(numbers) == list(range(100)) != numbers
+
+
+def test_the_order_of_a_billion_rows_is_not_held_in_memory() -> None:
+    order = Order(10**9, seed=3)
+    tracemalloc.start()
+    try:
+        rows = order.rows(np.arange(10**9 - 50, 10**9 + 50))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 50 << 20
+    assert len(set(rows.tolist())) > 90
+    assert np.corrcoef(rows, np.arange(100))[0, 1] < 0.5
+    assert rows.max() < 10**9
+    with pytest.raises(ConfigError, match=r"5,000,000,000 rows, and at most 4,294,967,296"):
+        Order(5 * 10**9, seed=3).rows(np.arange(1))
+
+
+def test_a_checkpoint_of_another_order_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = Feed(numbered(), batch=8, seed=0, host=0, hosts=1)
+    monkeypatch.setattr(rows_module, "MOST_IN_MEMORY", 49)
+    new = Feed(numbered(), batch=8, seed=0, host=0, hosts=1)
+    next(new)
+    again = Feed(numbered(), batch=4, seed=0, host=1, hosts=2)
+    again.state = new.state
+    np.testing.assert_array_equal(next(again)["x"], next(new)["x"][:4][1::2])
+    for state in ({"position": 8}, old.state):  # before there were two orders, and since
+        with pytest.raises(ConfigError, match="another order of more than 49 rows"):
+            new.state = state
+
+
 @pytest.mark.parametrize("readers", [0, 3])
 def test_two_hosts_share_the_batch_of_one(readers: int) -> None:
     rows = numbered(readers=readers)
@@ -57,7 +101,7 @@ def test_a_restored_feed_goes_on_also_with_another_number_of_hosts(readers: int)
     first = Feed(rows, batch=8, seed=0, host=0, hosts=1)
     for _ in range(9):
         next(first)
-    assert first.state == {"position": 72}
+    assert first.state == {"position": 72, "order": 1}
     half = Feed(rows, batch=8, seed=0, host=1, hosts=2)
     half.example()
     half.state = first.state
@@ -71,7 +115,7 @@ def test_another_batch_size_goes_on_with_the_next_row() -> None:
     fives = Feed(rows, batch=5, seed=0, host=0, hosts=1)
     fives.state = eights.state
     np.testing.assert_array_equal(next(fives)["x"], next(eights)["x"][:5])
-    assert fives.state == {"position": 13}
+    assert fives.state == {"position": 13, "order": 1}
 
 
 class Watched:

@@ -151,5 +151,3 @@ def test_what_is_no_image_is_one_line_that_names_it(photos: str, tmp_path: Path)
         with pytest.raises(ConfigError, match=r"record 8 is no image that can be read") as error:
             read_all(open_images(place, 8, 3, PLAIN))
         assert "\n" not in str(error.value)
-    with pytest.raises(ConfigError, match="is no folder of this host"):
-        open_images("gs://bucket/photos", 8, 3, PLAIN)

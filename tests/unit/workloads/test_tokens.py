@@ -202,7 +202,6 @@ def test_data_that_cannot_be_used_is_one_line(folder: Path, packed: Path, tmp_pa
     (tmp_path / "empty").mkdir()
     refused("no files", str(tmp_path / "empty"))
     refused("no folder of this host", str(tmp_path / "missing"))
-    refused("no folder of this host", "gs://bucket/texts")
     length = len(open_text(str(folder)))
     refused(f"has {length} tokens, .* need 19999", str(folder), sequence=9999)
     refused("has 257 tokens, and the model knows 256", str(folder), "bytes", 256)

@@ -23,7 +23,6 @@ from tpujob.protocol.report import (
     MAX_ROWS,
     MAX_SERIES,
     Cell,
-    FoundDocument,
     SeriesDocument,
 )
 
@@ -124,26 +123,6 @@ class ProgressReader:
         """Whether the program reports its steps itself, by events or by the lines of a pattern."""
         return self.facts.get("step") is not None
 
-    def read_found(self, found: Optional[FoundDocument]) -> None:
-        """Take what was found in common forms; None: nothing is shown as found."""
-        before = self.facts.get("found")
-        if found is None:
-            self.facts["found"] = None
-            return
-        step, loss = found["step"], found["loss"]
-        shown: FoundDocument = {**found, "loss": _nonfinite_word(loss) or number(loss)}
-        self.facts["found"] = shown
-        if step is not None and (before is None or before["step"] != step):
-            self.series.step(step, time.time(), {})
-        if loss is not None and shown != before:
-            self.series.metric("loss", loss)
-
-    @property
-    def found_names(self) -> List[str]:
-        """The names of the facts that were found."""
-        found = self.facts.get("found") or {}
-        return [name for name in ("step", "steps", "loss") if found.get(name) is not None]
-
     def _set_step(self, step: Any, first_step: Any) -> None:
         self.facts["step"] = step
         if self.facts.get("first_step") is None:
@@ -192,11 +171,11 @@ class ProgressReader:
     def _set_metric(self, name: str, value: Any) -> None:
         name, metrics = name[:MAX_NAME], self.facts.get("metrics", {})
         if name in metrics or len(metrics) < MAX_METRICS:
-            self.facts["metrics"] = {**metrics, name: _nonfinite_word(value) or number(value)}
+            self.facts["metrics"] = {**metrics, name: nonfinite_word(value) or number(value)}
 
     def _judge(self, loss: Any, step: Any) -> None:
         """Count a reported loss that is not finite. A finite one ends the count; without a loss nothing is known."""
-        word = _nonfinite_word(loss)
+        word = nonfinite_word(loss)
         if word:
             self.nonfinite_steps += 1
             self.note_nonfinite(word, step)
@@ -213,7 +192,7 @@ def _parse_number(value: Any) -> Any:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _nonfinite_word(value: Any) -> str:
+def nonfinite_word(value: Any) -> str:
     """Return one of NONFINITE_LOSSES; empty: the value is finite, or no number."""
     if not isinstance(value, float) or abs(value) < float("inf"):
         return ""
@@ -276,6 +255,11 @@ class Series:
                     self._put(name, value)
             if len(self._buckets) > MAX_ROWS:
                 self._halve()
+
+    def clear(self) -> None:
+        """Remove all steps."""
+        with self._lock:
+            self._buckets, self._capacity, self._names = [], 1, []
 
     def metric(self, name: str, value: Any) -> None:
         """Add a metric to the newest step."""

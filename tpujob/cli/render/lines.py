@@ -107,7 +107,7 @@ def progress_line(job: JobView, *, bar: int = 20) -> str:
     if steps_per_s := job.get("steps_per_s"):
         parts.append(f"{number(steps_per_s)} steps/s")
     if (left_s := job.get("left_s")) is not None:
-        parts.append(f"{span(left_s)} left")
+        parts.append(f"{'about ' if job.get('found') else ''}{span(left_s)} left")
     if loss := words.loss(job):
         parts.append(f"loss {loss}")
     if job["checkpoint"] is not None:

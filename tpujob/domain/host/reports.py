@@ -218,10 +218,6 @@ def _output_line(document: Mapping[str, object]) -> OutputLine:
 
 
 def _progress(document: ReportDocument) -> Progress:
-    metrics = _mapping(document.get("metrics"))
-    numbers = {_text(name): number(value) for name, value in metrics.items()}
-    bad = {_text(name) for name, value in metrics.items() if value in NONFINITE_LOSSES}
-    valid = [(name, value) for name, value in numbers.items() if value is not None or name in bad]
     return Progress(
         step=_whole(document.get("step")),
         steps=_whole(document.get("steps")),
@@ -231,9 +227,17 @@ def _progress(document: ReportDocument) -> Progress:
         checkpoint=_whole(document.get("checkpoint")),
         resumed_from=_whole(document.get("resumed_from")),
         first_step=_whole(document.get("first_step")),
-        metrics=dict(valid[: limits.MAX_METRICS]),
+        metrics=_metrics(document.get("metrics")),
         found=_found(document.get("found")),
     )
+
+
+def _metrics(value: object) -> dict[str, float | None]:
+    metrics = _mapping(value)
+    numbers = {_text(name): number(value) for name, value in metrics.items()}
+    bad = {_text(name) for name, value in metrics.items() if value in NONFINITE_LOSSES}
+    valid = [(name, value) for name, value in numbers.items() if value is not None or name in bad]
+    return dict(valid[: limits.MAX_METRICS])
 
 
 def _found(value: object) -> FoundProgress | None:
@@ -244,6 +248,8 @@ def _found(value: object) -> FoundProgress | None:
         steps=_whole(document.get("steps")),
         loss=number(loss),
         nonfinite=loss if isinstance(loss, str) and loss in NONFINITE_LOSSES else "",
+        step_s=number(document.get("step_s")),
+        metrics=_metrics(document.get("metrics")),
     )
     return None if found == FoundProgress() else found
 

@@ -28,7 +28,7 @@ def first_step_began(attempt: Attempt, seconds: float | None) -> float | None:
 
 def steps_per_second(attempt: Attempt, done: JobProgress, moved_at: float | None) -> float | None:
     """Return the speed of a running attempt whose newest step, in `done`, is of `moved_at`. None: unknown."""
-    reported = done.metrics.get(SPEED_METRIC)
+    reported = None if done.found else done.metrics.get(SPEED_METRIC)
     if reported is not None and reported > 0:
         return reported
     counted = None if moved_at is None else _counted(attempt, done.step, moved_at)

@@ -12,7 +12,7 @@ from tpujob.service import next_step
 from tpujob.service.job_index.query import IndexedJob
 from tpujob.service.money import budgets
 from tpujob.service.runtime_info import RuntimeInfo
-from tpujob.service.views import hardware, job_facts, speed
+from tpujob.service.views import hardware, job_facts, shown_speed, speed
 
 #: bytes of a row as JSON, at most
 MAX_ROW = 1500
@@ -65,7 +65,7 @@ def _row(job: Job, runtime: RuntimeInfo, now: float, mine: bool, part: int) -> J
 
     has = job_progress(job, runtime.progress)
     facts = job_facts(job, runtime, now, has)
-    rate = speed(job, has, runtime.moved_at)
+    rate = shown_speed(job, has, runtime.moved_at)
     coming = next_step.what_next(job, has, runtime.wait, now, runtime.place)
     why = _failure(job) or next_step.why(job, runtime.wait, runtime.unpaid, now, runtime.place)
     warned = [str(has.nonfinite)] if has.nonfinite and job.cause is not Cause.NONFINITE else []

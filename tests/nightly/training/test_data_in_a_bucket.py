@@ -1,0 +1,88 @@
+"""A packed set in a bucket is read by ranges: a request for a record begins at the record, and is closed behind it."""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import gcsfs
+import numpy as np
+import pytest
+
+from tests.nightly.training.test_packed import pack
+from tpujob.emulator.client import storage_variables
+from tpujob.emulator.storage import StorageServer, media
+from workloads.data import packed
+from workloads.data.documents import open_documents
+from workloads.data.tokenizer import choose
+from workloads.frame.config import ConfigError
+
+SET = "gs://bucket/sets/rows"
+
+
+@pytest.fixture
+def ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Return where each answer with an object's content begins, and the size of the object."""
+    answers: list[tuple[int, int]] = []
+    byte_range = media.byte_range
+
+    def recorded(header: str, size: int) -> tuple[int, int, bool]:
+        start, count, partial = byte_range(header, size)
+        answers.append((start, size))
+        return start, count, partial
+
+    monkeypatch.setattr(media, "byte_range", recorded)
+    return answers
+
+
+@pytest.fixture
+def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StorageServer]:
+    server = StorageServer(tmp_path / "storage")
+    for name, value in storage_variables(server.url).items():
+        monkeypatch.setenv(name, value)
+    gcsfs.GCSFileSystem.clear_instance_cache()  # those of other tests lead to other servers
+    yield server
+    gcsfs.GCSFileSystem.clear_instance_cache()
+    server.stop()
+
+
+def _post(storage: StorageServer, path: str, body: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    urllib.request.urlopen(urllib.request.Request(storage.url + path, body, headers)).close()
+
+
+def _upload(storage: StorageServer, folder: Path) -> None:
+    _post(storage, "/storage/v1/b?project=p", json.dumps({"name": "bucket"}).encode())
+    for file in folder.iterdir():
+        name = quote(f"sets/rows/{file.name}", safe="")
+        upload = f"/upload/storage/v1/b/bucket/o?uploadType=media&name={name}"
+        _post(storage, upload, file.read_bytes())
+
+
+def test_records_of_a_bucket_are_those_of_the_folder_and_each_is_one_request(
+    tmp_path: Path, storage: StorageServer, ranges: list[tuple[int, int]]
+) -> None:
+    random = np.random.default_rng(0)
+    for number in range(40):
+        path = tmp_path / "source" / f"class-{number % 3}" / f"{number}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, random.standard_normal(50_000, dtype=np.float32))
+    folder = pack(tmp_path / "source", shard_bytes=8 << 20)
+    _upload(storage, folder)
+    here, there = packed.open_set(str(folder)), packed.open_set(SET)
+    assert there.identity == here.identity
+    np.testing.assert_array_equal(there.labels, here.labels)
+    np.testing.assert_array_equal(there.sizes, here.sizes)
+    ranges.clear()
+    assert there.read([7, 31]) == here.read([7, 31])
+    [size] = {size for _, size in ranges}
+    footer, first, second = sorted((start for start, _ in ranges), reverse=True)
+    assert size - footer <= 1 << 20
+    begins = (round(first * 40 / size), round(second * 40 / size))
+    assert begins == (31, 7), "each begins at its record"
+
+    with pytest.raises(ConfigError, match=r"gs://bucket/none has no files"):
+        packed.open_set("gs://bucket/none")
+    with pytest.raises(ConfigError, match=r"is in a bucket; name a tokenizer\.json of this host"):
+        choose("bpe", open_documents(SET), 0)
