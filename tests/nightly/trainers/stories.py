@@ -42,10 +42,12 @@ def play(
     shown = stack.run("show", job) + stack.run("show", whole)
     assert ends == [[("interrupted", "PREEMPTED"), succeeded], [succeeded]], shown
 
+    assert view["attempts"][1]["first_step"] > 1
     expected, losses = stack.losses(whole, 1), stack.losses(job, 2)
-    assert min(losses) == view["attempts"][1]["first_step"] > 1
-    assert max(losses) == max(expected) == view["step"]
-    assert losses == pytest.approx({step: expected[step] for step in losses}, rel=tolerance(name))
+    common = expected.keys() & losses.keys()  # of many steps a curve has a point for some
+    assert max(common) == view["step"]
+    pairs = {step: expected[step] for step in common}
+    assert {step: losses[step] for step in common} == pytest.approx(pairs, rel=tolerance(name))
     return view
 
 
