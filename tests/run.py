@@ -39,7 +39,7 @@ BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 FIRST = ("stack", "deploy", "hosts", "stores", "data")
 #: Folders of nightly tests, by what is lost where they do not run.
 NIGHTLY = (
-    "stack", "kills", "silence", "gcloud", "emulator", "fuzz", "estimator", "training", "page", "bare",
+    "stack", "kills", "silence", "gcloud", "emulator", "fuzz", "estimator", "training", "trainers", "page", "bare",
 )  # fmt: skip
 #: Rooms whose tests neither read files by the dozen nor compile anything.
 PURE = ("domain", "engine", "config", "doctor", "submit", "project")

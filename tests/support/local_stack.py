@@ -110,6 +110,20 @@ class LocalStack:
                 for _ in api.follow(job_id, timeout=1.0):
                     yield api.get(job_id)
 
+    def curves(self, job_id: str) -> set[str]:
+        """Return the names of the curves on the page of a job."""
+        api = self._backend()
+        assert api, self.backend_log()
+        return {chart["name"] for chart in api.metrics(job_id)["charts"]}
+
+    def losses(self, job_id: str, attempt: int) -> dict[int, float]:
+        """Return the points of the loss curve on the page of a job, by step."""
+        api = self._backend()
+        assert api, self.backend_log()
+        charts = api.metrics(job_id, attempt=attempt)["charts"]
+        curves = [curve for chart in charts if chart["name"] == "loss" for curve in chart["curves"]]
+        return {step: last for curve in curves for step, *_, last in curve["points"]}
+
     def _backend(self) -> JobsApi | None:
         return running_client(settings.load(env=self.env))
 

@@ -14,7 +14,7 @@ from tpujob.domain.spec.jobspec import JobSpec, load
 
 CONFIGS = ROOT / "configs"
 STAND_INS = ROOT / "tests" / "support" / "trainers"
-NAMES = ("maxtext", "big-vision", "torch-xla")
+NAMES = ("maxtext", "torch-xla")
 
 
 def spec(name: str) -> JobSpec:
@@ -90,11 +90,6 @@ def test_each_goes_on_after_a_preemption_in_its_own_manner(stack: LocalStack) ->
     saved = max(map(int, re.findall(r"completed step: (\d+)", first["maxtext"])))
     assert f"restoring from this run's directory step {saved}" in last["maxtext"], "no step is lost"
     assert "completed step: 999," in last["maxtext"]
-
-    assert "NOTE: Resuming training from checkpoint" in last["big-vision"]
-    resumed = int(re.findall(r"Steps:(\d+)/", last["big-vision"])[0])
-    reached = max(map(int, re.findall(r"Steps:(\d+)/", first["big-vision"])))
-    assert reached - 5 < resumed - 1 <= reached, "at most the steps since its last checkpoint"
 
     assert "step: 0," in first["torch-xla"]
     assert "step: 0," not in last["torch-xla"], "its folder is listed again"

@@ -30,6 +30,7 @@ TRAINERS: Mapping[str, Trainer] = {
             r"completed step: (?P<step>\d+), seconds: (?P<seconds>[\d.]+)"
             r"(?:, TFLOP/s/device: (?P<tflops>[\d.]+))?(?:, Tokens/s/device: (?P<tokens_per_s>[\d.]+))?"
             rf".*?\bloss: (?P<loss>{_NUMBER})",
+            r"Config param steps: (?P<steps>\d+)\s*$",
         ),
         checkpoint=r"(?:Saved a checkpoint at step |Finished saving checkpoint \(finalized tmp dir\) to `\S*/)"
         r"(?P<step>\d+)(?:\.|`\.?)\s*$",
@@ -55,7 +56,7 @@ TRAINERS: Mapping[str, Trainer] = {
     ),
     "keras": Trainer(
         progress=(
-            rf"^\s*\d+/\d+ [━╸\[=>.\]]+.*?\bloss: (?P<loss>{_NUMBER})",
+            rf"^\s*\d+/\d+ (?:[━╸\[=>.\]]+|- \d+s - ).*?\bloss: (?P<loss>{_NUMBER})",
             r"^\s*\d+/(?:\d+|Unknown) [━╸\[=>.\]]+",
             r"^Epoch (?P<epoch>\d+)/\d+",
         ),
@@ -85,7 +86,7 @@ TRAINERS: Mapping[str, Trainer] = {
     "big_vision": Trainer(
         progress=(
             r"Steps:(?P<step>\d+)/(?P<steps>\d+)",
-            rf"\[\d+\] training_loss = (?P<loss>{_NUMBER})",
+            rf"\[(?P<step>\d+)\] training_loss = (?P<loss>{_NUMBER})",
         ),
         nonfinite=r"loss became nan or inf somewhere within steps \[\d+, (?P<step>\d+)\]",
     ),

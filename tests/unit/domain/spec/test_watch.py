@@ -1,5 +1,6 @@
 """`watch:`: the patterns of known trainers on real lines of each, and what common forms give of the others."""
 
+import math
 from typing import Any
 
 import pytest
@@ -42,6 +43,11 @@ MAXTEXT = (
     "I0811 21:55:06.119312 138304841739136 metric_logger.py:226] completed step: 2, seconds: 10.228, "
     "TFLOP/s/device: 350.869, Tokens/s/device: 19222.175, total_weights: 1572864, loss: 12.980, lm_loss: 12.980"
 )
+MAXTEXT_CONFIG = "I1129 05:58:59.733989 140583445683072 pyconfig.py:591] Config param steps: 200"
+MAXTEXT_NAN = (
+    "0: I0122 21:20:55.494193 140737350402816 metric_logger.py:180] completed step: 30, seconds: 0.449, "
+    "TFLOP/s/device: 1877.176, Tokens/s/device: 36470.971, total_weights: 131072, loss: nan"
+)
 ORBAX = (
     "I0811 21:55:20.1 1 atomicity.py:852] [process=0][thread=save_finalize] Finished saving checkpoint "
     "(finalized tmp dir) to `/home/a/checkpoints/100`."
@@ -57,10 +63,13 @@ HF = "{'loss': 6.2342, 'grad_norm': 1.52, 'learning_rate': 4.9e-05, 'epoch': 0.0
 HF_TEXTS = "{'loss': '6.234', 'grad_norm': '1.5', 'learning_rate': '4.9e-05', 'epoch': '0.03'}"
 HF_BAR = " 12%|█▏        | 60/500 [00:10<01:20,  5.50it/s]"
 KERAS = "60/469 ━━━━━━━━━━━━━━━━━━━━ 2s 4ms/step - accuracy: 0.9101 - loss: 0.3012"
+KERAS_EPOCH = "14/14 - 1s - 78ms/step - accuracy: 0.7930 - loss: 1.5047"  # with verbose=2
 LIGHTNING = "Epoch 3:  12%|█▏        | 60/500 [00:10<01:20,  5.50it/s, v_num=1, train_loss=1.820]"
 NANOGPT = "iter 160: loss 2.4031, time 112.52ms, mfu 3.41%"
 NANOGPT_EVALUATED = "step 160: train loss 2.3920, val loss 2.4119"
 BIG_VISION = "NOTE: Steps:60/3000 [2.0%]\nWalltime:1m (0s eval)"
+#: comes before the line with the number of all steps
+BIG_VISION_LOSS = "I0224 07:12:27.0 124 utils.py:1278] \x1b[35m[60]\x1b[0m training_loss = 4.61"
 TORCHRUN = "[default0]:step 120/400 loss 3.4021"
 
 
@@ -78,6 +87,8 @@ TORCHRUN = "[default0]:step 120/400 loss 3.4021"
                 "tokens_per_s": 19222.175,
             },
         ),
+        ("maxtext", [MAXTEXT_CONFIG], {"steps": 200}),
+        ("maxtext", ["eval metrics after step: 4, loss=9.855, total_weights=75264.0"], {}),
         ("maxtext", ["Saved a checkpoint at step 100."], {"checkpoint": 100}),
         ("maxtext", [ORBAX], {"checkpoint": 100}),
         ("maxtext", ["Started an asynchronous checkpoint save for step 100"], {}),
@@ -131,6 +142,11 @@ TORCHRUN = "[default0]:step 120/400 loss 3.4021"
             },
         ),
         (
+            "keras",
+            ["Epoch 2/4", KERAS_EPOCH],
+            {"epoch": 2.0, "loss": 1.5047, "found loss": 1.5047},
+        ),
+        (
             "lightning",
             [LIGHTNING],
             {"epoch": 3.0, "loss": 1.82, "found step": 60, "found steps": 500, "found loss": 1.82},
@@ -148,7 +164,7 @@ TORCHRUN = "[default0]:step 120/400 loss 3.4021"
         ),
         ("torchrun", ["[rank0]: saved snapshot at step 120"], {"checkpoint": 120}),
         ("big_vision", BIG_VISION.split("\n"), {"step": 60, "steps": 3000}),
-        ("big_vision", ["I0101 train.py:1] [60] training_loss = 4.61"], {"loss": 4.61}),
+        ("big_vision", [BIG_VISION_LOSS], {"step": 60, "loss": 4.61}),
         (
             "big_vision",
             ["The loss became nan or inf somewhere within steps [50, 60]"],
@@ -158,6 +174,10 @@ TORCHRUN = "[default0]:step 120/400 loss 3.4021"
 )
 def test_a_known_trainer_is_seen_by_its_name(trainer: str, lines: list[str], facts: Facts) -> None:
     assert seen(trainer, *lines) == facts
+
+
+def test_a_loss_of_a_known_trainer_that_is_not_finite_is_a_number() -> None:
+    assert math.isnan(seen("maxtext", MAXTEXT_NAN)["loss"])
 
 
 @pytest.mark.parametrize(
