@@ -72,6 +72,7 @@ class PatternWatch:
         self._newest_step: Optional[int] = None  #: in a match of `progress`
         self.first_step: Optional[int] = None  #: the attempt's first step; None: unknown
         self._first_matches: List[int] = []  #: the first two steps in matches of `progress`
+        self._resumes = False  #: whether a line has said where the program resumes
         self.nonfinite: Optional[Tuple[str, Optional[int]]] = None  #: the first match, its step
         self._note, self._wake = note, wake
         self._line = 0  #: number of the line that is searched, in its batch
@@ -180,6 +181,10 @@ class PatternWatch:
                 self._infer_first_step(step)
         elif name == "checkpoint" and step is None:
             step = self._newest_step
+        elif name == "resume":
+            if step is None or len(self._first_matches) == 2:
+                return  # a program resumes before its steps: this line says something else
+            self._resumes, self.first_step = True, step + 1
         self._matches.append(Match(name, step, steps, values))
 
     def _drop(self, search: _Search) -> None:
@@ -187,11 +192,14 @@ class PatternWatch:
         self.has_progress_pattern = any(search.name == "progress" for search in self._searches)
 
     def _infer_first_step(self, step: int) -> None:
-        """Infer the first step: a program that prints each k-th step has made k - 1 steps before its first print."""
+        """Infer the first step, unless the program says where it resumes: one that prints each k-th step has made k - 1
+        steps before its first print."""
         if self._first_matches and step <= self._first_matches[0]:
             return
         self._first_matches.append(step)
         first, interval = self._first_matches[0], step - self._first_matches[0]
+        if self._resumes:
+            return
         if first <= 1:
             self.first_step = first
         elif interval and first % interval == 0:

@@ -14,6 +14,7 @@ from tpujob.contract import REPLAY
 from tpujob.domain.failures.preemption_notice import complete
 from tpujob.domain.host import reports
 from tpujob.domain.model import FoundProgress, Verdict
+from tpujob.domain.spec.watch import TRAINERS
 
 LOSS = {"nonfinite": r"step (?P<step>\d+) loss[=: ]+nan", "progress": None}
 
@@ -232,6 +233,32 @@ def test_two_printed_steps_show_the_first(printed: tuple[int, ...], first_step: 
     watch, _ = watching(progress=r"(?P<step>\d+)")
     watch.add_lines([b"%d" % step for step in printed])
     watch.search()
+    assert watch.first_step == first_step
+
+
+@pytest.mark.parametrize(
+    ("lines", "resumed_from", "first_step"),
+    [
+        # after a resume, and from the beginning
+        (
+            ("step 200: train loss 3.5, val loss 3.5", "iter 200: loss 3", "iter 210: loss 3"),
+            200,
+            201,
+        ),
+        (("step 0: train loss 4.5, val loss 4.5", "iter 0: loss 4", "iter 10: loss 4"), None, 0),
+    ],
+)
+def test_nanogpt_resumes_at_its_first_evaluation_and_at_no_later_one(
+    lines: tuple[str, ...], resumed_from: int | None, first_step: int
+) -> None:
+    nanogpt = TRAINERS["nanogpt"]
+    watch, _ = watching(progress=[*nanogpt.progress], resume=nanogpt.resume)
+    printed = [line + ", time 9.1ms, mfu 0.1%" * line.startswith("iter") for line in lines]
+    printed.append("step 250: train loss 3.2, val loss 3.2")
+    watch.add_lines([line.encode() for line in printed])
+    watch.search()
+    resumed = [match.step for match in watch.take_matches() if match.name == "resume"]
+    assert resumed == [step for step in (resumed_from,) if step is not None]
     assert watch.first_step == first_step
 
 

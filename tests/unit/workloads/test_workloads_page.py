@@ -1,4 +1,5 @@
-"""`docs/workloads.md` tells the truth: its program runs, stops, goes on, and is understood by the agent."""
+"""`docs/workloads.md` tells the truth: its program runs, stops, goes on, and is understood by the agent. What it and
+`docs/your-trainer.md` name exists."""
 
 import os
 import re
@@ -12,8 +13,10 @@ import pytest
 
 from tests.support.paths import ROOT
 from tpujob.agent.upload.progress import ProgressReader
+from tpujob.domain.spec.watch import TRAINERS
 
 PAGE = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
+OF_OTHERS = (ROOT / "docs" / "your-trainer.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -64,11 +67,22 @@ def test_the_program_on_the_page_stops_and_resumes(program: Path, tmp_path: Path
     assert ended["step"] == ended["steps"] == ended["checkpoint"] == stopped["step"] + 2
 
 
-def test_every_file_and_folder_that_the_page_names_exists() -> None:
-    named = re.findall(r"`((?:configs|workloads|tests|docs)/[\w./-]+)`", PAGE)
+@pytest.mark.parametrize("page", [PAGE, OF_OTHERS])
+def test_every_file_and_folder_that_a_page_names_exists(page: str) -> None:
+    named = re.findall(r"`((?:configs|workloads|tests|docs)/[\w./-]+)`", page)
     assert named
     missing = [name for name in named if not (ROOT / name).exists()]
     assert not missing, missing
+
+
+def test_the_page_of_others_names_every_trainer_and_every_callback() -> None:
+    files = (ROOT / "tpujob" / "contract" / "importable" / "tpujob_events").glob("[a-z]*.py")
+    assert {f"tpujob_events.{file.stem}" for file in files} == set(
+        re.findall(r"from (tpujob_events\.\w+) import", OF_OTHERS)
+    )
+    words = re.search(r"`watch: (\w+)`((?:, `\w+`)*) or `(\w+)`", OF_OTHERS)
+    assert words
+    assert {words[1], words[3], *re.findall(r"\w+", words[2])} == set(TRAINERS)
 
 
 def test_every_program_that_the_page_starts_is_there() -> None:

@@ -72,8 +72,11 @@ TRAINERS: Mapping[str, Trainer] = {
         progress=(
             rf"^iter (?P<step>\d+): loss (?P<loss>{_NUMBER}), time (?P<ms>[\d.]+)ms(?:, mfu (?P<mfu>-?[\d.]+)%)?",
             rf"^step (?P<step>\d+): train loss (?P<train_loss>{_NUMBER}), val loss (?P<val_loss>{_NUMBER})",
+            r"^(?:Overriding: )?max_iters = (?P<steps>\d+)",  # its configuration, before the first step
         ),
         checkpoint=r"^saving checkpoint to \S+",
+        # it evaluates before the first iteration, which after a resume is none of those before
+        resume=r"^step (?P<step>[1-9]\d*): train loss",
     ),
     "torchrun": Trainer(
         progress=(

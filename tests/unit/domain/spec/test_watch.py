@@ -155,7 +155,18 @@ TORCHRUN = "[default0]:step 120/400 loss 3.4021"
         (
             "nanogpt",
             [NANOGPT_EVALUATED, "saving checkpoint to out"],
-            {"step": 160, "train_loss": 2.392, "val_loss": 2.4119, "checkpoint": 160},
+            {
+                "step": 160,
+                "train_loss": 2.392,
+                "val_loss": 2.4119,
+                "checkpoint": 160,
+                "resume": 160,
+            },
+        ),
+        (
+            "nanogpt",
+            ["max_iters = 5000", "Overriding: max_iters = 400", "lr_decay_iters = 5000", NANOGPT],
+            {"step": 160, "steps": 400, "loss": 2.4031, "ms": 112.52, "mfu": 3.41},
         ),
         (
             "torchrun",

@@ -24,7 +24,7 @@ class TransformersEvents(TrainerCallback):
 
     def on_log(self, args, state, control, logs, **kwargs):
         if "loss" in logs and state.is_local_process_zero:
-            tell("step", step=state.global_step, steps=state.max_steps, loss=logs["loss"])
+            tell("step", step=state.global_step, steps=state.max_steps, **logs)
             self.loss = {"loss": logs["loss"]} if math.isfinite(logs["loss"]) else {}
 
     def on_evaluate(self, args, state, control, metrics, **kwargs):
