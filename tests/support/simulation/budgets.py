@@ -20,6 +20,8 @@ DELETION = 120
 OUT, WORTH = 60 + 30 + DELETION, 300
 #: seconds by which clocks differ, and until a slice that is ready was looked at
 SLACK = 20.0
+#: seconds after an outage of the cloud in which a backend may not have looked at every slice
+UNSEEN = 300.0
 
 
 class Budgets:
@@ -68,9 +70,21 @@ class Budgets:
         return total
 
     def _shared_is_used_up(self) -> bool:
-        """Return whether the shared budget pays for little more than the way out of all slices."""
+        """Return whether the shared budget pays for little more than the way out of all slices, as far as a backend can
+        know."""
         out = sum(self._rates.get(name, 0.0) for name in self.world.machines) * 2 * OUT / 3600
-        return bool(self.shared) and self.shared - self._spent_by_all() - out <= 0
+        spent = self._spent_by_all() + self._spent_unseen()
+        return bool(self.shared) and self.shared - spent - out <= 0
+
+    def _spent_unseen(self) -> float:
+        """Return what slices seem to cost that have gone while the cloud answered nobody, or just before, and that no
+        backend has seen gone since."""
+        now, world = self.world.sim.now, self.world
+        if now - max(world.cloud_outage.until, world.signed_out.until) > UNSEEN:
+            return 0.0
+        alive = {s.name for job in self.jobs.values() for s in job.slices if s.gone_at is None}
+        gone = (machine for machine in world.past if machine.name in alive)
+        return sum(self._rates.get(m.name, 0.0) * max(0.0, now - m.gone_at) / 3600 for m in gone)
 
     def pay_for_no_more(self) -> bool:
         """Return whether the shared budget has too little left for another slice, perhaps of two times the size."""
