@@ -18,6 +18,7 @@ from tests.support.stage import Stage
 from tests.support.world import HostsOfCloud, Machine
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.domain.actions import HostPlan
+from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.model import Slice, State
 from tpujob.domain.observations import Present, SliceSeen, SliceState
 from tpujob.emulator import inject
@@ -72,7 +73,7 @@ def real(tmp_path: Path) -> Iterator[Stage]:
     stage = Stage(tmp_path)
     rig = tpu_rig.Cloud()
     rig.world.clock = stage.clock.now
-    stage.cloud = RealCloud(rig)  # type: ignore[assignment]
+    stage.cloud = stage.clouds[CLOUD_TPU] = RealCloud(rig)  # type: ignore[assignment]
     stage.hosts = HostsOfCloud(stage.cloud, stage.bucket, stage.faults)
     stage.reconciler = stage.new_backend()
     yield stage

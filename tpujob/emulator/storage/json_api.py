@@ -310,7 +310,13 @@ async def _answer_part(part: bytes, outer: Request, handler: Handler) -> bytes:
     headers = [(name.lower(), *value) for name, *value in pairs if value]
     headers.append((b"host", outer.headers.get("host", "localhost").encode()))
     path, _, query = re.sub(r"^https?://[^/]+", "", match[2]).encode("latin-1").partition(b"?")
-    scope = {"type": "http", "method": match[1], "raw_path": path, "query_string": query}
+    scope = {
+        "type": "http",
+        "scheme": outer.scope["scheme"],
+        "method": match[1],
+        "raw_path": path,
+        "query_string": query,
+    }
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body}

@@ -34,7 +34,7 @@ def seen(watch: object, *lines: str) -> Facts:
     if patterns.nonfinite:
         facts["nonfinite"] = patterns.nonfinite[1]
     if patterns.found and (found := patterns.found.document()):
-        facts |= {f"found {k}": v for k, v in found.items() if v is not None}
+        facts |= {f"found {k}": v for k, v in found.items() if v not in (None, {})}
     assert notes == []
     return facts
 
