@@ -21,6 +21,14 @@ def test_keras(stack: LocalStack) -> None:
     assert view["metrics"]["accuracy"] > 0.9
 
 
+def test_levanter(stack: LocalStack) -> None:
+    arguments = "--trainer.num_train_steps 200 --trainer.checkpointer.save_interval 5s"
+    view = play(stack, "levanter", arguments, lambda view: view["checkpoint"] is not None)
+    first, last = view["attempts"]
+    assert last["first_step"] - 1 >= first["checkpoint"]
+    assert (view["step"], view["steps"]) == (199, 200), "it counts from 0"
+
+
 def test_big_vision(stack: LocalStack) -> None:
     """TensorFlow does not reach the emulated bucket, so its folder is a local one."""
     programs = environment("big-vision", STAND_INS / "big-vision.txt", "3.11")
