@@ -75,9 +75,8 @@ class Request(BaseModel):
     folder: str = ""  #: from which it is imported
     python: str = ""  #: its interpreter
     mesh: str = ""
-    variants: list[
-        dict[str, Any]
-    ] = []  #: other arguments of the function, or another `mesh`, to compare
+    #: other arguments of the function, or another `mesh`, to compare
+    variants: list[dict[str, Any]] = []
     environment: dict[str, str] = {}
     patience: int = children.CPU_TIMEOUT  #: CPU seconds for each compilation
     amount: float = 1000
@@ -157,7 +156,7 @@ def _work(options: dict[str, str], config: TrainConfig) -> report.Work:
     tokens, rows = _amount(options, "--check-tokens"), _amount(options, "--check-rows")
     if tokens and rows:
         raise ConfigError("give one of --check-tokens and --check-rows")
-    reached = _reached(options.get("--check-reached", ""))
+    reached = reached_of(options.get("--check-reached", ""))
     if tokens:
         return report.Work(tokens, "tokens", reached)
     if rows:
@@ -165,14 +164,18 @@ def _work(options: dict[str, str], config: TrainConfig) -> report.Work:
     return report.Work(config.steps, "steps", reached)
 
 
-def _reached(text: str) -> dict[str, Reached]:
+def reached_of(text: str) -> dict[str, Reached]:
     """Return the parts of the peak in `v4=0.3:0.4,v5e=0.2:0.5`, by generation. Raises ConfigError."""
     reached: dict[str, Reached] = {}
     for part in filter(None, text.split(",")):
-        match = re.fullmatch(r"(\w+)=(0\.\d{1,6}):(0\.\d{1,6})", part)
-        if match is None or not 0 < float(match[2]) <= float(match[3]):
+        name, _, values = part.partition("=")
+        try:
+            least, most = map(float, values.split(":"))
+        except ValueError:
+            least = most = 0.0
+        if not name or not 0 < least <= most <= 1:
             raise ConfigError(f"--check-reached={part[:40]}: must be such as v4=0.3:0.4")
-        reached[match[1]] = float(match[2]), float(match[3])
+        reached[name] = least, most
     return reached
 
 

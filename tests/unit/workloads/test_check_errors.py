@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from workloads.check.children import check, environment, verdict
-from workloads.check.command import code_of
+from workloads.check.command import code_of, reached_of
 from workloads.check.errors import out_of_memory
 from workloads.check.finding import GIB, Finding, Fit, Order
+from workloads.errors import ConfigError
 
 EARLY = (
     "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory: the total memory required for HLO "
@@ -78,6 +79,22 @@ def test_beside_a_real_tpu_libtpu_is_not_loaded_twice() -> None:
 )  # fmt: skip
 def test_the_exit_code_says_whether_all_of_them_fit(fits: tuple[Fit, ...], code: int) -> None:
     assert code_of([Finding(target="v4-8", fit=fit, limit_bytes=1) for fit in fits]) == code
+
+
+def test_what_jobs_reached_is_read_as_they_reported_it() -> None:
+    least, most = 1 / 3, 1.0
+    assert reached_of(f"v4={least}:{most},v5e={1e-5}:0.5") == {
+        "v4": (least, most),
+        "v5e": (1e-5, 0.5),
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["v4", "v4=0.3", "v4=0.4:0.3", "v4=0:0.3", "v4=0.5:1.5", "=0.1:0.2", "v4=a:b"]
+)
+def test_a_part_of_the_peak_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"must be such as v4=0\.3:0\.4"):
+        reached_of(text)
 
 
 def test_an_idle_compilation_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
