@@ -144,7 +144,8 @@ class Store(Protocol):
         ...
 
     def damaged(self) -> list[tuple[str, str]]:
-        """Return the ids of jobs with an unreadable record, each with the reason. `list` and `due` leave them out."""
+        """Return the ids of jobs with an unreadable record, each with the reason. `list` and `due` leave them out. Who
+        needs both calls this first: a record that is repaired in between is then in both, and not in neither."""
         ...
 
     def zones(self) -> list[str]:

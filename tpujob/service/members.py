@@ -8,6 +8,7 @@ from tpujob.api import CallerView, MemberView
 from tpujob.domain import members as rules
 from tpujob.domain.access import Principal, Role
 from tpujob.domain.members import Member
+from tpujob.domain.model import Job
 from tpujob.domain.text import many
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
 from tpujob.ports import Members, Secrets, Store
@@ -74,7 +75,7 @@ class Membership:
     def members(self) -> list[MemberView]:
         all_members = self._members.all()
         views = [_view(member) for member in all_members if member.role]
-        left = [self._left(member) for member in all_members if not member.role]
+        left = self._left([member for member in all_members if not member.role])
         return [*views, *(v for v in left if _owns(v)), *self._strangers()]
 
     def give_role(self, caller: Principal, name: str, role: str) -> MemberView:
@@ -116,7 +117,7 @@ class Membership:
     def settle(self, member: Member) -> MemberView:
         """Return what a member who has left still owns. One who owns nothing is removed from the list, so that another
         person can come under the name."""
-        view = self._left(replace(member, role=None))
+        (view,) = self._left([replace(member, role=None)])
         if not _owns(view):
             self._members.change(member.name, lambda now: now if now and now.role else None)
         view["warnings"] = [*view.get("warnings", ()), *self._warnings(member.name, doubt=False)]
@@ -157,10 +158,17 @@ class Membership:
             doubts.append(f"the next start takes the list from {entrance.file}: change it, too")
         return [text for text in doubts if text]
 
-    def _left(self, member: Member) -> MemberView:
+    def _left(self, members: Sequence[Member]) -> list[MemberView]:
+        """Return what former members own, or may. Reads all jobs once, and none where nobody has left."""
+        if not any(member.id for member in members):
+            return [self._left_view(member, 0, []) for member in members]
         # before the list: a record that is repaired in between is in both
-        unread = len(self._store.damaged()) if member.id else 0
-        jobs = [job for job in self._store.list() if member.id and job.owner == member.id]
+        unread, jobs = len(self._store.damaged()), self._store.list()
+        return [self._left_view(member, unread, jobs) for member in members]
+
+    def _left_view(self, member: Member, unread: int, every_job: Sequence[Job]) -> MemberView:
+        jobs = [job for job in every_job if member.id and job.owner == member.id]
+        unread = unread if member.id else 0
         view = _view(member)
         view["jobs"] = len(jobs)
         view["active"] = sum(not job.state.final for job in jobs)
