@@ -10,7 +10,7 @@ import re
 import socket
 import ssl
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -110,6 +110,30 @@ def json_response(
     return Response(body, status, headers, "application/json; charset=UTF-8")
 
 
+class LoopThread:
+    """A coroutine in a thread and a loop of its own, from the constructor to `stop`."""
+
+    def __init__(
+        self, serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]], name: str
+    ) -> None:
+        """`serve` returns soon after its event is set; what it leaves in the loop is then cancelled."""
+        self._serve = serve
+        self._loop = asyncio.new_event_loop()
+        self._end = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Set the event, and wait for the end of the thread. Safe to repeat."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve(self._end))
+
+
 class HttpThread:
     """A server in its own thread, from the constructor to `stop`. Raise OSError when the port is taken."""
 
@@ -133,29 +157,20 @@ class HttpThread:
         self._server = HttpServer(handler)
         self._tls_server, self._tls = HttpServer(handler), tls
         self._tls_socket = unix_sockets.listen(tls[0]) if tls else None
-        self._loop = asyncio.new_event_loop()
-        self._end = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._thread = LoopThread(self._main, name)
 
     def stop(self) -> None:
         """Stop listening and close every connection. Safe to repeat."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._end.set)
-            self._thread.join()
+        self._thread.stop()
         for path in (self._path, self._tls[0] if self._tls else None):
             if path:
                 unix_sockets.remove(path)
 
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._main())
-
-    async def _main(self) -> None:
+    async def _main(self, end: asyncio.Event) -> None:
         await self._server.serve(self._socket)
         if self._tls and self._tls_socket:
             await self._tls_server.serve(self._tls_socket, self._tls[1])
-        await self._end.wait()
+        await end.wait()
         await self._server.close()
         await self._tls_server.close()
 

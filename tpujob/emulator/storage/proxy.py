@@ -9,10 +9,10 @@ import asyncio
 import contextlib
 import re
 import socket
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from tpujob.emulator.http_server import LoopThread
 from tpujob.lib import unix_sockets
 
 #: the hosts of Cloud Storage that TensorFlow asks
@@ -51,25 +51,16 @@ class StorageProxy:
         self._storage = storage
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        self._loop = asyncio.new_event_loop()
-        self._end = asyncio.Event()
         self._tunnels = set[asyncio.Task[None] | None]()
-        self._thread = threading.Thread(target=self._run, name="storage-proxy", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread(self._main, "storage-proxy")
 
     def stop(self) -> None:
         """Stop listening and close every connection. Safe to repeat."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._end.set)
-            self._thread.join()
+        self._thread.stop()
 
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._main())
-
-    async def _main(self) -> None:
+    async def _main(self, end: asyncio.Event) -> None:
         server = await asyncio.start_server(self._serve, sock=self._socket)
-        await self._end.wait()
+        await end.wait()
         server.close()  # the runner cancels the connections
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
