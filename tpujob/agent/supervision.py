@@ -99,7 +99,7 @@ class Supervision:
             return
         output = self._watch.found.document()
         self._found.read(output, self._scalars.look())
-        names = [name for name in self._found.names if output and output.get(name) is not None]
+        names = [n for n in ("step", "steps", "loss") if output and output.get(n) is not None]
         if not self._found_names.issuperset(names):
             self._found_names.update(names)
             text = "found in the output: %s; it is only shown (`watch: off` ends the search)"

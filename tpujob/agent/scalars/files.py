@@ -14,9 +14,8 @@ from tpujob.agent.scalars.tensorboard import EventFile
 from tpujob.agent.scalars.wandb import RunFile
 
 MAX_FILES = 8
-EVERY = (
-    15.0  #: seconds between two searches, at least; searches take a hundredth of the time at most
-)
+#: seconds between two searches, at least; searches take a hundredth of the time at most
+EVERY = 15.0
 MAX_DEPTH, MAX_ENTRIES = 8, 20_000  #: of a search
 _EVENTS = re.compile(r"\.tfevents\.")
 _RUN = re.compile(r"^run-[^/]*\.wandb$")

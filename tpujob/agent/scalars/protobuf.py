@@ -19,7 +19,7 @@ def fields(message: bytes) -> Iterator[Field]:
         kind = key & 7
         if kind == 0:
             value, at = _varint(message, at)
-            yield key >> 3, value - (1 << 64) if value >> 63 else value
+            yield key >> 3, value
             continue
         size, at = _varint(message, at) if kind == 2 else (_SIZES.get(kind, -1), at)
         if size < 0 or at + size > len(message):
@@ -38,7 +38,7 @@ def varints(packed: bytes) -> Iterator[int]:
     at = 0
     while at < len(packed):
         value, at = _varint(packed, at)
-        yield value - (1 << 64) if value >> 63 else value
+        yield value
 
 
 def unpack(form: str, value: Union[int, bytes]) -> float:
@@ -51,7 +51,7 @@ def unpack(form: str, value: Union[int, bytes]) -> float:
 
 
 def _varint(data: bytes, at: int) -> Tuple[int, int]:
-    """Return the number that begins there, and where the next value begins."""
+    """Return the number that begins there, signed, and where the next value begins."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):
@@ -59,5 +59,6 @@ def _varint(data: bytes, at: int) -> Tuple[int, int]:
         value |= (data[at] & 0x7F) << shift
         at += 1
         if data[at - 1] < 0x80:
-            return value & (1 << 64) - 1, at
+            value &= (1 << 64) - 1
+            return value - (1 << 64) if value >> 63 else value, at
     raise ValueError("no number of Protocol Buffers")

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from tpujob.agent.scalars import Scalars
-from tpujob.agent.upload.progress import MAX_NAME, ProgressReader, nonfinite_word, number
-from tpujob.protocol.limits import MAX_METRICS
+from tpujob.agent.upload.progress import ProgressReader, add_metric, nonfinite_word, number
 from tpujob.protocol.report import FoundDocument
 
 #: `loss`, `train/loss`, `train_loss`, `Loss/train`, `learning/total_loss`: the loss of the training among scalars
@@ -29,7 +28,7 @@ class FoundReader:
         self._document: Optional[FoundDocument] = None
         self._step: Optional[int] = None  #: the greatest in a file
         self._loss: Optional[float] = None  #: the newest in a file
-        self._metrics: Dict[str, float] = {}  #: the newest of other names
+        self._metrics: Dict[str, Any] = {}  #: the newest of other names
         self._from: Optional[Tuple[int, float]] = None  #: the first step, and when it was made
 
     def read(self, output: Optional[FoundDocument], rows: List[Scalars]) -> None:
@@ -53,7 +52,7 @@ class FoundReader:
             steps=found["steps"],
             loss=nonfinite_word(loss) or number(loss),
             step_s=self._pace(step, at) if step is not None and new else before["step_s"],
-            metrics={name: nonfinite_word(v) or number(v) for name, v in self._metrics.items()},
+            metrics=dict(self._metrics),
         )
         self._progress.facts["found"] = self._document
         if self._step is None:
@@ -65,12 +64,6 @@ class FoundReader:
     def end(self) -> None:
         """Show nothing as found any more."""
         self._progress.facts["found"] = None
-
-    @property
-    def names(self) -> List[str]:
-        """The names of the facts that were found in the output or in files."""
-        found = self._document
-        return [name for name in ("step", "steps", "loss") if found and found.get(name) is not None]
 
     def _read_row(self, row: Scalars) -> None:
         series = self._progress.series
@@ -85,8 +78,8 @@ class FoundReader:
         for name, value in row.values.items():
             if _LOSS.match(name):
                 self._loss = value
-            elif name[:MAX_NAME] in self._metrics or len(self._metrics) < MAX_METRICS:
-                self._metrics[name[:MAX_NAME]] = value
+            else:
+                add_metric(self._metrics, name, value)
 
     def _pace(self, step: int, at: float) -> Optional[float]:
         """Return the mean seconds of a step since the first one that was found; None: too few were. Steps that begin

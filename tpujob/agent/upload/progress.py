@@ -169,9 +169,9 @@ class ProgressReader:
         self.signs += kind in ("phase", "step", "checkpoint")
 
     def _set_metric(self, name: str, value: Any) -> None:
-        name, metrics = name[:MAX_NAME], self.facts.get("metrics", {})
-        if name in metrics or len(metrics) < MAX_METRICS:
-            self.facts["metrics"] = {**metrics, name: nonfinite_word(value) or number(value)}
+        metrics = dict(self.facts.get("metrics", {}))  # another thread may be writing the old ones
+        add_metric(metrics, name, value)
+        self.facts["metrics"] = metrics
 
     def _judge(self, loss: Any, step: Any) -> None:
         """Count a reported loss that is not finite. A finite one ends the count; without a loss nothing is known."""
@@ -203,6 +203,13 @@ def number(value: Any) -> Any:
     """Return a number that fits a report, or None."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**63
     return value if fits else None
+
+
+def add_metric(metrics: Dict[str, Any], name: str, value: Any) -> None:
+    """Set a metric as a report has it, unless there are MAX_METRICS others."""
+    name = name[:MAX_NAME]
+    if name in metrics or len(metrics) < MAX_METRICS:
+        metrics[name] = nonfinite_word(value) or number(value)
 
 
 # Curves of bounded size ----------------------------------------------------------------------------------------------
