@@ -100,10 +100,6 @@ class Endpoint:
         return self.external_ip or self.internal_ip
 
 
-#: type, zone and provider: the answer to a request for one says nothing of another
-Place = tuple[str, str, str]
-
-
 @dataclass(frozen=True, slots=True)
 class Slice:
     """Hardware that a job holds or has requested. Its cloud name is a function of the job and `k`.
@@ -117,9 +113,8 @@ class Slice:
     zone: str
     pricing: str
     provider: str  #: the API that it is requested from (`ports/providers.py`)
-    system_image: (
-        str  #: what its hosts boot, as the provider names it: at Cloud TPU a runtime version
-    )
+    #: what its hosts boot, as the provider names it: at Cloud TPU a runtime version
+    system_image: str
     usd_per_hour: float | None  #: None: unknown price
     requested_at: float
     role: SliceRole = SliceRole.SERVING
@@ -151,7 +146,8 @@ class Slice:
     handed_to: str = ""  #: id of the next job of the slice; this job's billing ended at `gone_at`
 
     @property
-    def place(self) -> Place:
+    def place(self) -> tuple[str, str, str]:
+        """Type, zone and provider, as `Offer.place`."""
         return self.type, self.zone, self.provider
 
 

@@ -35,9 +35,8 @@ class JobProgress:
     #: a newer checkpoint, which only some hosts of the newest attempt have
     partial: int | None = None
     found: bool = False  #: step, steps, loss and metrics were found; the program reports none
-    found_step_s: float | None = (
-        None  #: mean seconds of a step that was found: it is shown, and decides nothing
-    )
+    #: mean seconds of a step that was found: it is shown, and decides nothing
+    found_step_s: float | None = None
 
 
 def job_progress(job: Job, live: Progress | None = None) -> JobProgress:

@@ -59,10 +59,8 @@ def running(
     args.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         faults, billed = StorageFaults(), Billed()
-        bundle, socket = (
-            args.state.absolute() / "authorities.pem",
-            unix_sockets.place(args.state, "tls.sock"),
-        )
+        bundle = args.state.absolute() / "authorities.pem"
+        socket = unix_sockets.place(args.state, "tls.sock")
         tls = (socket, server_context(NAMES, bundle))
         storage = StorageServer(args.state, args.storage_port, faults, billed, tls)
         stack.callback(storage.stop)

@@ -99,9 +99,8 @@ class CheckOptions:
 
     amount: float = 1000
     unit: Unit = "steps"
-    variants: tuple[
-        Mapping[str, object], ...
-    ] = ()  #: other arguments, or another `mesh`, to compare
+    #: other arguments, or another `mesh`, to compare
+    variants: tuple[Mapping[str, object], ...] = ()
     patience: int = 1200  #: CPU seconds for each compilation
     reached: Reached = field(default_factory=dict[str, tuple[float, float]])
 

@@ -77,9 +77,8 @@ class Order:
 
     function: str  #: `module:name` or `folder/file.py:name`
     target: str
-    arguments: dict[str, Any] = field(
-        default_factory=dict[str, Any]
-    )  #: by keyword, beside the mesh
+    #: by keyword, beside the mesh
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     mesh: str = ""  #: `data=1,fsdp=-1`; see `meshes.py`
     folder: str = ""  #: from which the program is imported
     python: str = ""  #: the interpreter; empty: this one

@@ -203,9 +203,8 @@ class Wait:
     """The wait of a job without a slice after a refusal of the cloud."""
 
     refused: Slice  #: the newest request that came to nothing
-    times: (
-        int  #: refusals of its type, zone and provider for its cause since the job last had a slice
-    )
+    #: refusals of its type, zone and provider for its cause since the job last had a slice
+    times: int
     since: float  #: time of the first of these requests
     asking: str  #: the zone that is being asked just now; empty: none
     again_at: float  #: when the same may be asked for again

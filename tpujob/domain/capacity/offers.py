@@ -14,7 +14,6 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.hardware.generations import CLOUD_TPU, Generation
 from tpujob.domain.hardware.prices import LIST, PriceList
-from tpujob.domain.model import Place
 from tpujob.errors import BadSpec
 
 if TYPE_CHECKING:
@@ -29,14 +28,14 @@ class Offer:
     zone: str
     pricing: str
     provider: str  #: the API that it is requested from
-    system_image: (
-        str  #: what its hosts boot, as the provider names it: at Cloud TPU a runtime version
-    )
+    #: what its hosts boot, as the provider names it: at Cloud TPU a runtime version
+    system_image: str
     usd_per_hour: float | None  #: of all slices that are asked for; None: no price is known
     tpu_slices: int = 1
 
     @property
-    def place(self) -> Place:
+    def place(self) -> tuple[str, str, str]:
+        """Type, zone and provider: the answer to a request for one says nothing of another."""
         return self.type, self.zone, self.provider
 
 

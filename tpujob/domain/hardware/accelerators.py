@@ -110,12 +110,11 @@ def offered_by_each(type: str) -> tuple[Accelerator, ...]:
     """Return the facts of a well-formed type as each provider offers it, the first provider first; of a type in no
     table, as the first provider would. Raise BadSpec with similar types for another type."""
     name = canonical(type)
-    offered = OFFERED.get(name)
-    if offered is None and (derived := _derive_from_name(name)):
+    if offered := OFFERED.get(name):
+        return offered
+    if derived := _derive_from_name(name):
         return (derived,)
-    if offered is None:
-        raise BadSpec(_no_such_type(type))
-    return offered
+    raise BadSpec(_no_such_type(type))
 
 
 @functools.lru_cache(maxsize=1024)

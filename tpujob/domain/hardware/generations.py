@@ -108,5 +108,5 @@ ROWS = (
 
 #: by name: the row of the first provider that offers it
 GENERATIONS: Mapping[str, Generation] = MappingProxyType(
-    {name: next(row for row in ROWS if row.name == name) for name in [row.name for row in ROWS]}
+    {row.name: next(first for first in ROWS if first.name == row.name) for row in ROWS}
 )

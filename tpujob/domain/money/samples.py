@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tpujob.domain.model import Attempt, Cause, Job, Slice
 from tpujob.domain.money.durations import Stay
 from tpujob.domain.money.pace import first_step_began, seconds_per_step
 from tpujob.domain.progress import began_from
-
-if TYPE_CHECKING:
-    pass  # pydantic takes time to import
 
 #: causes with which a slice is lost, not through the job itself
 LOSSES = frozenset({Cause.PREEMPTED, Cause.MAINTENANCE, Cause.LOST_CONTACT, Cause.BAD_HOST})

@@ -34,9 +34,8 @@ def server_context(names: Sequence[str], bundle: Path) -> ssl.SSLContext:
         serialization.NoEncryption(),
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with (
-        tempfile.NamedTemporaryFile() as file
-    ):  # `load_cert_chain` reads nothing but files; this one is private
+    # `load_cert_chain` reads nothing but files; this one is private
+    with tempfile.NamedTemporaryFile() as file:
         file.write(public[0] + secret)
         file.flush()
         context.load_cert_chain(file.name)
