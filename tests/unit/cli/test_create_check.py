@@ -147,6 +147,20 @@ def test_the_page() -> None:
     golden("check", pages)
 
 
+@pytest.mark.parametrize("columns", [64, 80, 100, 200])
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_figures(columns: int) -> None:
+    slow = finding(program={"peak_bytes": 33_000_000_000, "flops": 1e9})
+    slow["pace"] |= {"step": [0.8123, 12.3], "per_second": [123_456, 9_876_543]}  # type: ignore[typeddict-item]
+    target = CheckedTarget(slow, "", 12.88)
+    titles, cells = check_page("llama", [target], columns).splitlines()[2:4]
+    wide = check_page("llama", [target], 200).splitlines()[3]
+    assert max(len(titles), len(cells)) <= columns
+    assert set(cells.split()) <= set(wide.split()), "no figure is cut"
+    assert {"Slices", "Fits", "Memory", "Bound", "by", "Hours", "List"} <= set(titles.split())
+    assert ("Per" in titles) is (columns == 200)
+    assert ("Step" in titles) is (columns >= 80)
+
+
 # What is kept --------------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from tpujob.cli.render.table import Column, numbers, table
+from tpujob.cli.render.table import Column, numbers, space, table
 from tpujob.cli.render.text import amount_text, clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars
 
@@ -27,6 +27,10 @@ _COLUMNS = (
     Column("by"),
     *numbers("Step", "Per s", "Hours", "List value"),
 )
+
+
+#: titles of the columns that are left out of a narrow terminal, in this order; `--json` has all figures
+_LEFT_OUT = ("Per s", "of", "Step")
 
 
 class CheckedTarget(NamedTuple):
@@ -62,7 +66,7 @@ def check_page(
     pace = next(iter(paces.values()), None)
     title = clean(name) + (f": {amount_text(pace['work'])} {pace['unit']}" if pace else "")
     out = [paint(title, "bold", color), ""]
-    out += [table(_COLUMNS, [_cells(target) for target in targets], columns, color=color), ""]
+    out += [_table(targets, columns, color=color), ""]
     for finding in findings:
         notes = [finding["reason"], finding["advice"]] if finding["fit"] != "yes" else []
         notes += [*finding["gains"], *(f"warning: {text}" for text in finding["warnings"])]
@@ -79,6 +83,19 @@ def check_page(
         OWN.format(", ".join(own)) if own else "",
     ]
     return "\n".join([*out, *wrap(" ".join([*filter(None, meaning), PRICES]), columns)])
+
+
+def _table(targets: Sequence[CheckedTarget], columns: int, *, color: bool) -> str:
+    """Return the targets, a line each. The zone is cut before a column is left out."""
+    shown = list(zip(_COLUMNS, zip(*map(_cells, targets), strict=True), strict=True))
+    for title in ("", *_LEFT_OUT):
+        shown = [(column, cells) for column, cells in shown if column.title != title]
+        rigid = [(column, cells) for column, cells in shown if not column.floors]
+        rows = list(zip(*(cells for _, cells in rigid), strict=True))
+        if space([column for column, _ in rigid], rows, columns) >= 0:
+            break
+    rows = list(zip(*(cells for _, cells in shown), strict=True))
+    return table([column for column, _ in shown], rows, columns, color=color)
 
 
 def _cheapest(targets: Sequence[CheckedTarget], deadline: FinishBy) -> str:
