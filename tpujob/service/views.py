@@ -167,7 +167,8 @@ def job_view(
         system_image=shown.system_image,
         steps_per_s=rate,
         left_s=pace.seconds_left(has, rate),
-        progress_at=_maybe(_progress_at(running, moved_at)) if running else None,
+        # nobody keeps when a step that was found in the output last changed
+        progress_at=_maybe(_progress_at(running, moved_at)) if running and not has.found else None,
         stall_s=_stall(running, job.spec.recovery.stall) if running else None,
         metrics=dict(has.metrics),
         workdir=job.workdir if private else "",

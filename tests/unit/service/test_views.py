@@ -13,6 +13,7 @@ from tpujob.domain.model import (
     Attempt,
     Cause,
     Endpoint,
+    FoundProgress,
     Job,
     Outcome,
     Progress,
@@ -142,6 +143,10 @@ def test_a_running_job_says_since_when_it_makes_no_progress() -> None:
     assert at(running()) == "1970-01-01T02:43:20.000Z", "since it runs"
     assert at(running(progress_at=NOW)) == AT, "since it was stored"
     assert at(running(progress_at=NOW - 60), NOW) == AT, "since the step was seen to change"
+    found = Progress(found=FoundProgress(step=19, steps=200, loss=None))
+    job = running(progress_at=NOW - 60)
+    job = replace(job, attempts=(replace(job.attempts[0], progress=found),))
+    assert at(job) is None, "nobody knows when a found step changed, so none is called stuck"
     assert at(job_in(State.PREPARING), NOW) is None
     assert at(replace(running(), state=State.HOLDING), NOW) is None
 
