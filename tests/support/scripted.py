@@ -529,6 +529,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "release": lambda it, job: it._find(job),
     "top": lambda it, job: it._find(job),
     "requeue": lambda it, job: it._find(job),
+    "annotate": lambda it, job, **_: it._find(job),
     "queue": lambda it, **_: it.waiting,
     "shares": lambda it: it.shared,
     "hosts": lambda it: [*it.suspects.values()],

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from tpujob.api import all_shapes as shapes
 
 BUNDLE_TIMEOUT = 600.0  #: seconds to store a bundle of 100 MiB
-LIST_BOUNDS = dict.fromkeys(("states", "causes", "types", "zones", "fields"), 100) | {"after": 2000}
+LIST_BOUNDS = dict.fromkeys(("states", "causes", "types", "zones", "tags", "fields"), 100) | {
+    "after": 2000
+}
 DEFAULT_ROWS = 50  #: rows of a list over HTTP, unless more or fewer are asked for
 
 
@@ -260,6 +262,24 @@ class JobsApi(Protocol):
     def requeue(self, job: str) -> shapes.JobView:
         """Stop the job's program, which saves; its slice is handed on to another job of its owner or released, and
         the job is queued again. Raises IllegalInState unless its program runs."""
+
+    @method(
+        "POST",
+        "/jobs/{job}/annotate",
+        OWN_JOBS,
+        bounds={"note": 4000, "add": 100, "remove": 100},
+        command="tag",
+    )
+    def annotate(
+        self,
+        job: str,
+        *,
+        note: str | None = None,
+        add: Sequence[str] = (),
+        remove: Sequence[str] = (),
+    ) -> shapes.JobView:
+        """Set the job's note, one line (None: keep it; empty: remove it), add tags and remove others. Raises
+        BadRequest."""
 
     @method(
         "POST",

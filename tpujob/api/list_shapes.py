@@ -33,11 +33,12 @@ class ListQuery(TypedDict, total=False):
     #: those that are active or ended within the last day, by `active` unless `order` is given; ignored beside `states`,
     #: `causes` and `group`
     recent: bool
-    states: list[str]  #: one of these; likewise the next three
+    states: list[str]  #: one of these; likewise the next four
     causes: list[str]
     types: list[str]
     zones: list[str]
-    text: str  #: in the id, the name or the user
+    tags: list[str]
+    text: str  #: in the id, the name, the user, the note or a tag
     group: str  #: id or name of an array or a sweep: its elements alone; else `recent` leaves elements out
     order: JobOrder
     reverse: bool  #: reverse the usual direction of the column

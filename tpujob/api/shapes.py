@@ -285,6 +285,8 @@ class JobFacts(TypedDict):
     created_at: str
     state_since: str
     finished_at: str | None
+    note: NotRequired[str]  #: what people noted about it; empty: nothing
+    tags: NotRequired[list[str]]  #: sorted
     group: NotRequired[str]  #: id of the array or sweep that it is an element of; empty: of none
     index: NotRequired[int | None]  #: in that group
     group_size: NotRequired[int]  #: jobs of that group, or of the one that it is itself; else 0

@@ -45,6 +45,8 @@ GROUPS: dict[str, dict[str, Command]] = {
         "events": Command("overview", "events", "Print the events of a job, or of all jobs, oldest first."),
         "wait": Command("jobs", "wait", "Wait until a job has ended; the exit code says how."),
         "diff": Command("overview", "diff", "Show what differs between two jobs: spec, code, outcome."),
+        "note": Command("notes", "note", "Note something about a job, such as what it tries; or print its note."),
+        "tag": Command("notes", "tag", "Tag jobs: `tpujob list --tag` finds them again."),
         "cancel": Command("jobs", "cancel", "Stop a job's program; keep its slice for a while, for a resume."),
         "resume": Command("jobs", "resume", "Continue from the last checkpoint, on the held slice or a new one."),
         "delete": Command("jobs", "delete", "Stop a job and release its slice; keep its record and logs."),

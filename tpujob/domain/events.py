@@ -70,6 +70,7 @@ class EventKind(StrEnum):
     QUEUE_RELEASED = "queue_released"
     QUEUE_MOVED = "queue_moved"  #: among the jobs of its owner
     HANDED_OVER = "handed_over"  #: to another owner
+    ANNOTATED = "annotated"  #: a person changed its note or its tags
     #: the program is to be stopped, and the job to wait for a slice again
     REQUEUE_REQUESTED = "requeue_requested"
     GROUP_EXTENDED = "group_extended"  #: elements of an array or a sweep were made
@@ -277,6 +278,14 @@ class HandedOver:
 
 
 @dataclass(frozen=True, slots=True)
+class Annotation:
+    """The note and the tags from now on."""
+
+    note: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupExtended:
     made: int  #: number of elements made so far
 
@@ -308,6 +317,7 @@ Payload = (
     | BudgetChanged
     | QueueMoved
     | HandedOver
+    | Annotation
     | GroupExtended
 )
 
@@ -350,6 +360,7 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.BUDGET_CHANGED: BudgetChanged,
     EventKind.QUEUE_MOVED: QueueMoved,
     EventKind.HANDED_OVER: HandedOver,
+    EventKind.ANNOTATED: Annotation,
     EventKind.GROUP_EXTENDED: GroupExtended,
 }
 

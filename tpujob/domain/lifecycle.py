@@ -13,6 +13,7 @@ from tpujob.domain.events import (
     OBSERVED,
     PAYLOADS,
     AboutSlice,
+    Annotation,
     AttemptEnded,
     AttemptRepeated,
     AttemptRunning,
@@ -119,7 +120,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     # of a job that has a slice: for when it is queued again
     **{(s, kind): s for s in _LIVE for kind in (_E.QUEUE_HELD, _E.QUEUE_RELEASED, _E.QUEUE_MOVED)},
     **{(s, _E.REQUEUE_REQUESTED): s for s in _WITH_PROGRAM},
-    **{(s, _E.HANDED_OVER): s for s in State},
+    **{(s, kind): s for s in State for kind in (_E.HANDED_OVER, _E.ANNOTATED)},
 }
 
 
@@ -176,6 +177,7 @@ _QUIET = OBSERVED | frozenset(
         _E.QUEUE_RELEASED,
         _E.QUEUE_MOVED,
         _E.HANDED_OVER,
+        _E.ANNOTATED,
     }
 )
 
@@ -259,6 +261,8 @@ def _folded(job: Job, event: Event) -> Job:
             # the owner's own hold is then the new owner's, who could not release a hold of someone else
             held_by = user if job.held_by == job.user else job.held_by
             return replace(job, owner=owner, user=user, held_by=held_by)
+        case Annotation(note, tags):
+            return replace(job, note=note, tags=tags)
         case None:
             return _without_payload(job, event)
 

@@ -444,6 +444,8 @@ class Job:
     index: int | None = None  #: index in its group, from 0
     #: parameters of the element, by name, as filled into its spec
     params: Mapping[str, str] = field(default_factory=dict[str, str])
+    note: str = ""  #: what people noted about it, one line
+    tags: tuple[str, ...] = ()  #: sorted
     submitted: int = 0  #: of a group: number of elements made so far
     #: number of elements, of a group and of each of its elements
     group_size: int = 0

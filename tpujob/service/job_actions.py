@@ -6,10 +6,18 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tpujob.domain import access
+from tpujob.domain import access, annotations
 from tpujob.domain.access import BACKEND, Principal, Role
 from tpujob.domain.capacity.dependencies import Met, check_edge, facts_of
-from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind, HandedOver, QueueMoved
+from tpujob.domain.events import (
+    Annotation,
+    BudgetChanged,
+    CleanRequested,
+    EventKind,
+    HandedOver,
+    Payload,
+    QueueMoved,
+)
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Cause, DesiredState, Edge, Job, State
@@ -212,6 +220,29 @@ class JobActions:
         kind, text = EventKind.REQUEUE_REQUESTED, f"put back into the queue by {caller.name}"
         return self._request(caller, "requeue", job, kind, text, settled)
 
+    def annotate(
+        self,
+        caller: Principal,
+        job: str,
+        *,
+        note: str | None = None,
+        add: Sequence[str] = (),
+        remove: Sequence[str] = (),
+    ) -> Job:
+        line = None if note is None else annotations.checked_note(note)
+        for _ in range(TRIES):
+            record = find_job(self._store, caller, "annotate", job)
+            tags = annotations.changed_tags(record.tags, add, remove)
+            wanted = Annotation(record.note if line is None else line, tags)
+            if wanted == Annotation(record.note, record.tags):
+                return record
+            stored = self._commit(
+                record, caller, EventKind.ANNOTATED, _annotated(record, wanted), wanted
+            )
+            if stored is not None:
+                return stored
+        raise _busy(job)
+
     def hand_over(self, caller: Principal, owner: str, to: Principal) -> None:
         """Make `to` the owner of all jobs of that owner. Safe to repeat."""
         for _ in range(TRIES):  # a group may make elements meanwhile
@@ -250,7 +281,7 @@ class JobActions:
         kind: EventKind,
         text: str,
         settled: Callable[[Job], bool],
-        payload: CleanRequested | BudgetChanged | QueueMoved | HandedOver | None = None,
+        payload: Payload | None = None,
     ) -> Job:
         """Write the user's request into the record, again when another write came first; nothing if it is there
         already."""
@@ -258,23 +289,47 @@ class JobActions:
             record = find_job(self._store, caller, method, job)
             if settled(record):
                 return record
-            request = event(record, kind, self._clock.now(), text, payload, by=caller.name)
-            try:
-                stored = self._store.commit(
-                    apply(record, request),
-                    request,
-                    expected_version=record.version,
-                    op_id=uuid.uuid4().hex,
-                    lease=None,
-                )
-            except Conflict:
-                continue
-            self._tell(stored)
-            return stored
-        raise Conflict(
-            f"job {job} could not be changed: other changes came first, {TRIES} times in a row",
-            hint="Try again in a moment.",
-        )
+            stored = self._commit(record, caller, kind, text, payload)
+            if stored is not None:
+                return stored
+        raise _busy(job)
+
+    def _commit(
+        self, record: Job, caller: Principal, kind: EventKind, text: str, payload: Payload | None
+    ) -> Job | None:
+        """Return the job after the event; None: another write came first."""
+        request = event(record, kind, self._clock.now(), text, payload, by=caller.name)
+        try:
+            stored = self._store.commit(
+                apply(record, request),
+                request,
+                expected_version=record.version,
+                op_id=uuid.uuid4().hex,
+                lease=None,
+            )
+        except Conflict:
+            return None
+        self._tell(stored)
+        return stored
+
+
+def _busy(job: str) -> Conflict:
+    return Conflict(
+        f"job {job} could not be changed: other changes came first, {TRIES} times in a row",
+        hint="Try again in a moment.",
+    )
+
+
+def _annotated(job: Job, new: Annotation) -> str:
+    """Return what changes, in one line."""
+    added, removed = sorted({*new.tags} - {*job.tags}), sorted({*job.tags} - {*new.tags})
+    parts = [
+        f"tagged {', '.join(added)}" if added else "",
+        f"not tagged {', '.join(removed)} any more" if removed else "",
+    ]
+    if new.note != job.note:
+        parts.append(f"noted: {new.note}" if new.note else "the note was removed")
+    return "; ".join(filter(None, parts))
 
 
 def _check_waits(job: Job) -> None:

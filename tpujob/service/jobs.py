@@ -187,6 +187,17 @@ class Jobs:
     def top(self, job: str) -> shapes.JobView:
         return self._view(self._authorized("top").actions.top(self._caller, job))
 
+    def annotate(
+        self,
+        job: str,
+        *,
+        note: str | None = None,
+        add: Sequence[str] = (),
+        remove: Sequence[str] = (),
+    ) -> shapes.JobView:
+        actions = self._authorized("annotate").actions
+        return self._view(actions.annotate(self._caller, job, note=note, add=add, remove=remove))
+
     def requeue(self, job: str) -> shapes.JobView:
         return self._view(self._authorized("requeue").actions.requeue(self._caller, job))
 

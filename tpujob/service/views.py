@@ -122,6 +122,8 @@ def job_facts(job: Job, runtime: RuntimeInfo, now: float, has: JobProgress) -> J
         created_at=rfc3339(job.created_at),
         state_since=rfc3339(job.state_since),
         finished_at=_maybe(job.finished_at),
+        note=job.note,
+        tags=[*job.tags],
         group=job.group,
         index=job.index,
         group_size=job.group_size,

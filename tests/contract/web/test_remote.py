@@ -65,6 +65,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "access": {"job": "42", "host": 1, "key": "ssh-ed25519 AAAA"},
     "cancel": {"job": "42", "release": True},
     "resume": {"job": "42", "budget": 12.5},
+    "annotate": {"job": "42", "note": "lr was too high", "add": ["baseline"], "remove": ["new"]},
     "clean": {"job": "42", "checkpoints": True},
     "deliveries": {"channel": "lab", "limit": 5},
     "test_channel": {"channel": NAME},

@@ -105,6 +105,7 @@ class RemoteJobs:
     release = _sent(JobsApi.release)
     top = _sent(JobsApi.top)
     requeue = _sent(JobsApi.requeue)
+    annotate = _sent(JobsApi.annotate)
     access = _sent(JobsApi.access)
     hosts = _sent(JobsApi.hosts)
     pin_host = _sent(JobsApi.pin_host)

@@ -52,7 +52,8 @@ def list_jobs(
     cause: Annotated[list[str] | None, option("CAUSE", "Filter by cause, such as OOM_HBM.")] = None,
     type_: Annotated[list[str] | None, option("TYPE", "Filter by TPU type.", "--type")] = None,
     zone: Annotated[list[str] | None, option("ZONE", "Filter by zone.")] = None,
-    text: Annotated[str, option("TEXT", "Filter by text in id, name or user.")] = "",
+    tag: Annotated[list[str] | None, option("TAG", "Filter by tag.")] = None,
+    text: Annotated[str, option("TEXT", "Filter by text in id, name, user, note or tags.")] = "",
     group: Annotated[str, option("JOB", "Only the jobs of this array or sweep.")] = "",
     order: Annotated[str, option("COLUMN", "Sort by a column, such as step or spent.")] = "",
     reverse: Annotated[bool, flag("Reverse the order.", "--reverse", "-r")] = False,
@@ -75,7 +76,7 @@ def list_jobs(
     request = _list_request(
         {"user": user, "mine": mine, "text": text, "group": group, "order": order}
         | {"reverse": reverse, "states": state, "causes": cause, "types": type_, "zones": zone}
-        | {"recent": not all_jobs, "limit": limit}
+        | {"tags": tag, "recent": not all_jobs, "limit": limit}
     )
     chosen = chosen_columns(columns)
     if html:
@@ -122,7 +123,7 @@ def _write_page(file: Path, request: ListQuery, *, watch: bool, as_json: bool) -
         raise BadRequest("--html goes without --limit and --group", hint="A page has 50 jobs.")
     # key of the request -> query parameter of the page
     names = {"states": "state", "causes": "cause", "types": "type", "zones": "zone", "text": "q"}
-    names |= {"user": "user", "order": "order"}
+    names |= {"tags": "tag", "user": "user", "order": "order"}
     query: dict[str, object] = {names[key]: request[key] for key in request if key in names}
     query["who"] = "mine" if request.get("mine") else "everyone"
     query["show"] = "" if request.get("recent") else "all"
@@ -187,7 +188,7 @@ def wait(
             if deadline is not None and time.monotonic() >= deadline:
                 break
             view = _wait_for_change(retrying, job_id, deadline)
-    _print_steered(view, as_json)
+    say_page(view, steered_text, as_json, now=time.time())
     return words.EXIT_OF_STATE.get(view["state"], TIMED_OUT)
 
 
@@ -325,9 +326,10 @@ def steer_each(
     steer: Callable[[str], JobView | None],
     as_json: bool,
     follow_up: Sequence[str] = (),
+    shown: Callable[..., str] = steered_text,
 ) -> int:
-    """Steer each job in turn and print it, in JSON as one record or as lines; return the first error's exit code. An
-    error of one job does not stop the others. `steer` returns None when the person declined."""
+    """Steer each job in turn and print it, as `shown` or in JSON as one record or as lines; return the first error's
+    exit code. An error of one job does not stop the others. `steer` returns None when the person declined."""
     code = 0
     hint = ""
     jobs = expand_ranges(jobs)
@@ -348,7 +350,7 @@ def steer_each(
         elif as_json and len(jobs) > 1:
             say_json_line(steered)
         else:
-            _print_steered(steered, as_json)
+            say_page(steered, shown, as_json, now=time.time())
             if follow_up and not as_json:
                 # a group has no log
                 commands = follow_up[:1] if steered.get("elements") else follow_up
@@ -372,10 +374,6 @@ def expand_ranges(jobs: Sequence[str]) -> list[str]:
             )
         expanded += [f"{match[1]}{index}" for index in range(first, last + 1)]
     return expanded
-
-
-def _print_steered(job: JobView, as_json: bool) -> None:
-    say_page(job, steered_text, as_json, now=time.time())
 
 
 # SSH -----------------------------------------------------------------------------------------------------------------

@@ -120,6 +120,18 @@ def steered_text(job: JobView, columns: int, now: float, *, color: bool = False)
     return "\n".join([title, *lines])
 
 
+def noted_text(job: JobView) -> str:
+    """Return what people noted about the job, in one line."""
+    return f"{clean(job['id'])} {clean(job['name'])}: {clean(job.get('note', '')) or 'no note'}"
+
+
+def tagged_text(job: JobView, columns: int, now: float, *, color: bool = False) -> str:
+    """Return the job's tags, in one line."""
+    del columns, now, color  # a tag is not cut
+    tags = clean(", ".join(job.get("tags", ()))) or "no tag"
+    return f"{clean(job['id'])} {clean(job['name'])}: {tags}"
+
+
 def stop_question(job: JobView, verb: str, *, checkpoints: bool) -> str:
     """Return the question before a job is deleted or cleaned; empty: nothing would be lost."""
     holds_slice = any(not slice["gone_at"] for slice in job["slices"])

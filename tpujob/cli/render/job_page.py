@@ -65,6 +65,8 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Cost", words.cost(job)),
         ("Budget", words.spending(job)),
         ("User", job["user"]),
+        ("Note", job.get("note", "")),
+        ("Tags", ", ".join(job.get("tags", ()))),
         ("Workdir", job["workdir"]),
         ("Code", words.code(job["code"]) if job["code"] else ""),
         ("Created", f"{span(elapsed(job['created_at'], now))} ago, {clock(job['created_at'])}"),

@@ -45,6 +45,8 @@ _CELLS: dict[str, tuple[Column, Callable[[JobRow, float], str]]] = {
     "rate": (Column("Rate", right=True), lambda j, _: rate(j["usd_per_hour"])),
     "spent": (Column("Spent", right=True), lambda j, _: usd(j["usd_spent"])),
     "why": (Column("Why", floors=(24,)), lambda j, _: _why(j)),
+    "tags": (Column("Tags", floors=(24, 16, 8)), lambda j, _: ", ".join(j.get("tags", ()))),
+    "note": (Column("Note", floors=(24,)), lambda j, _: j.get("note", "")),
     "params": (Column("Params", floors=(24, 16, 8)), lambda j, _: words.params(j)),
     "loss": (
         Column("Loss", right=True),

@@ -97,6 +97,7 @@ class ParsedQuery:
     causes: frozenset[str] | None = None
     types: frozenset[str] | None = None
     zones: frozenset[str] | None = None
+    tags: frozenset[str] | None = None
     text: str = ""  #: folded
     group: str = ""  #: number or name of a group whose elements alone are wanted
     order: str = "id"
@@ -135,6 +136,7 @@ def parse_query(raw: Mapping[str, Any], caller: Principal, fields: Collection[st
         causes=_several(raw, "causes", tuple(Cause)),
         types=_types(raw),
         zones=_several(raw, "zones"),
+        tags=_several(raw, "tags"),
         text=text.casefold(),
         group=raw.get("group", ""),
         order=order,
@@ -207,7 +209,7 @@ class IndexedJob:
     cause: str  #: empty: none
     attempts: int
     created_at: float
-    text: str  #: what is searched: id, name and user, folded
+    text: str  #: what is searched: id, name, user, note and tags, folded
     used: int | None  #: micro-dollars of the slices that are not billed any more; None: not known
     billed: tuple[BilledSlice, ...]  #: the others
     step: int | None = None
@@ -216,6 +218,7 @@ class IndexedJob:
     ended_at: float = 0.0  #: 0: active
     group: int = 0  #: number of the group that it is an element of; 0: of none
     is_group: bool = False
+    tags: tuple[str, ...] = ()
 
     def spent(self, now: float) -> float | None:
         """Return US dollars; None: unknown."""
@@ -240,6 +243,8 @@ def alike(rows: Sequence[IndexedJob], query: ParsedQuery) -> Sequence[IndexedJob
         rows = [row for row in rows if row.zone in query.zones]
     if query.causes is not None:
         rows = [row for row in rows if row.cause in query.causes]
+    if query.tags is not None:
+        rows = [row for row in rows if not query.tags.isdisjoint(row.tags)]
     if query.text:
         rows = [row for row in rows if query.text in row.text]
     return rows

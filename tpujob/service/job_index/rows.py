@@ -18,7 +18,7 @@ from tpujob.service.views import hardware, job_facts, shown_speed, speed
 MAX_ROW = 1500
 #: bytes that each text of a row may have; a third of that where a row would be too long otherwise
 _ROOM = {"name": 80, "user": 80, "why": 300, "trouble": 160, "next": 220, "does": 80, "word": 60}
-_COMMANDS, _SLICES, _WARNINGS, _PARAMS = 2, 3, 2, 6  #: of a row, at most
+_COMMANDS, _SLICES, _WARNINGS, _PARAMS, _TAGS = 2, 3, 2, 6, 4  #: of a row, at most
 
 
 def listed(job: Job) -> IndexedJob:
@@ -37,7 +37,7 @@ def listed(job: Job) -> IndexedJob:
         cause=job.cause or "",
         attempts=attempt.number if attempt else 0,
         created_at=job.created_at,
-        text=f"{job.id}\n{job.name}\n{job.user}".casefold(),
+        text="\n".join((job.id, job.name, job.user, job.note, *job.tags)).casefold(),
         used=ledger.cost(row for row in billed if row.gone is not None),
         billed=tuple(row for row in billed if row.gone is None),
         step=has.step,
@@ -46,6 +46,7 @@ def listed(job: Job) -> IndexedJob:
         ended_at=(job.finished_at or job.state_since) if job.state.final else 0.0,
         group=int(job.group or 0),
         is_group=job.spec.is_group,
+        tags=job.tags,
     )
 
 
@@ -84,6 +85,8 @@ def _row(job: Job, runtime: RuntimeInfo, now: float, mine: bool, part: int) -> J
         "host0_ip": cut(facts["host0_ip"]),
         "condemned": [cut(name) for name in facts["condemned"][:_SLICES]],
         "phase": cut(facts["phase"]),
+        "note": cut(job.note, "does"),
+        "tags": [*job.tags[:_TAGS]],
         "mine": mine,
         "why": cut(why, "why"),
         "next": NextView(

@@ -15,7 +15,9 @@ from tpujob.web.pages.query import PageQuery
 
 ROWS = 50
 #: names in the query: filters, order and cursor
-FILTERS = ("who", "show", "state", "cause", "type", "zone", "user", "q", "order", "reverse", "after")  # fmt: skip
+FILTERS = (
+    "who", "show", "state", "cause", "type", "zone", "tag", "user", "q", "order", "reverse", "after",
+)  # fmt: skip
 #: of the table: its class, and the titles in its head with the order that each leads to
 COLUMNS: tuple[tuple[str, tuple[tuple[str, JobOrder], ...]], ...] = (
     ("id", (("Job", "id"),)),
@@ -55,7 +57,7 @@ def load_jobs(request: PageRequest) -> PageContent:
 
 
 #: what the parts of an address are called in a `ListQuery`: those with several values, and those with one
-_LISTS = {"state": "states", "cause": "causes", "type": "types", "zone": "zones"}
+_LISTS = {"state": "states", "cause": "causes", "type": "types", "zone": "zones", "tag": "tags"}
 _WORDS = {"user": "user", "q": "text", "order": "order", "after": "after"}
 
 
@@ -84,7 +86,7 @@ def command(query: PageQuery) -> str:
         "--mine" if listing_query.get("mine") else "",
         "" if listing_query.get("recent") else "--all",
     ]
-    for option in ("user", "state", "cause", "type", "zone"):
+    for option in ("user", "state", "cause", "type", "zone", "tag"):
         parts += [f"--{option} {shlex.quote(value)}" for value in query.many(option)]
     if text := query.one("q"):
         parts.append(f"--text {shlex.quote(text)}")
