@@ -97,6 +97,42 @@ def test_a_notice_comes_with_the_end(notice: str, code: int, cause: Cause, words
     assert (ended.cause, words in ended.message) == (cause, True), ended.message
 
 
+TORCHRUN = (
+    "Traceback (most recent call last):",
+    '  File "/opt/venv/bin/torchrun", line 10, in <module>',
+    "torch.distributed.elastic.multiprocessing.api.SignalException: Process 16803 got signal: 15",
+)
+TRAINER = (
+    "Traceback (most recent call last):",
+    '  File "train.py", line 9, in <module>',
+    "KeyError: 'optimizer'",
+)
+
+
+@pytest.mark.parametrize(
+    ("notice", "lines", "cause"),
+    [
+        ("preempted", TORCHRUN, Cause.PREEMPTED),
+        ("maintenance", TORCHRUN, Cause.MAINTENANCE),
+        ("", TORCHRUN, Cause.CRASH),
+        ("preempted", TRAINER, Cause.CRASH),
+    ],
+)
+def test_an_error_about_the_signal_itself_is_an_end_by_the_notice(
+    notice: str, lines: tuple[str, ...], cause: Cause
+) -> None:
+    """torchrun passes SIGTERM on, and then ends with 1."""
+    assert end(*(host(i, 1, *lines, notice=notice) for i in range(2))).cause is cause
+
+
+def test_a_failure_of_one_host_is_not_hidden_by_the_signal_on_the_other() -> None:
+    ended = end(
+        host(0, 1, *TORCHRUN, notice="preempted", age=9.0),
+        host(1, 1, *TRAINER, notice="preempted", age=3.0),
+    )
+    assert (ended.cause, ended.host) == (Cause.CRASH, 1)
+
+
 def told(*hosts: Progress) -> End:
     """The end of an attempt whose program exited with 0 on each host, after the first one heard a notice."""
     reports = [host(i, 0, progress=progress) for i, progress in enumerate(hosts)]
