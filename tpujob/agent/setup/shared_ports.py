@@ -1,7 +1,7 @@
 """Fixed ports that programs of other emulated hosts use: emulated hosts share the ports of one machine.
 
-Who listens on every address is reached by the programs of each slice that use the same port, and two programs may both
-listen there (SO_REUSEPORT). Every machine of the cloud has its own ports, and nothing is searched there.
+A program that listens on every address is reached by the programs of each slice that use the same port, and a second
+one may listen there, too (SO_REUSEPORT). Every machine of the cloud has its own ports, and nothing is searched there.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _slice_of(host: bytes) -> bytes:
 def _listeners_on_fixed_ports() -> Dict[str, int]:
     """Return the sockets that listen on every address, with their ports. Left out are the ports that Linux chooses, and
     those that each slice has for itself."""
-    chosen = int(_lines("sys/net/ipv4/ip_local_port_range")[0].split()[0])
+    chosen = int((_lines("sys/net/ipv4/ip_local_port_range") or ["0"])[0].split()[0])
     listeners: Dict[str, int] = {}
     for line in _lines("net/tcp")[1:] + _lines("net/tcp6")[1:]:
         _, local, _, state, _, _, _, _, _, inode, *_ = line.split()
@@ -62,8 +62,10 @@ def _listeners_on_fixed_ports() -> Dict[str, int]:
 
 
 def _lines(name: str) -> List[str]:
-    with open("/proc/" + name, encoding="ascii") as file:
+    """Return the lines of a file of the kernel; none where it has no such file, as without IPv6."""
+    with contextlib.suppress(OSError), open("/proc/" + name, encoding="ascii") as file:
         return file.read().splitlines()
+    return []
 
 
 def _sockets(pid: str) -> List[str]:
