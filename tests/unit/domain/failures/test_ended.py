@@ -10,13 +10,14 @@ from tpujob.domain.failures import triage
 from tpujob.domain.failures.preemption_notice import saved_words
 from tpujob.domain.model import Cause, End, Outcome, Progress, Proof, Unreached
 from tpujob.domain.observations import HostReport
+from tpujob.protocol import Phase
 
 
 def test_hosts_get_time_to_end_by_themselves_after_the_first_that_failed() -> None:
     def over(*reports: HostReport, hosts: int = 2) -> bool:
         return triage.ended(reports, hosts) is not None
 
-    runs = HostReport(1, 1, "running", age=5.0)
+    runs = HostReport(1, 1, Phase.RUNNING, age=5.0)
     assert not over(runs)
     assert not over(host(0, 0), runs), "success is of all"
     assert over(host(0, 0), host(1, 0))
@@ -176,11 +177,12 @@ def test_hosts_that_cannot_reach_each_other_are_not_bad_hardware() -> None:
 
 def test_hosts_get_time_to_say_why_another_one_was_late() -> None:
     late = {"error": "host 1 did not come", "error_cause": Cause.PREFLIGHT, "late": True}
-    others = HostReport(1, 1, "preflight", age=1.0)
+    others = HostReport(1, 1, Phase.PREFLIGHT, age=1.0)
     assert triage.ended([host(0, None, age=1, **late), others], 2) is None
     apart = {"error": "no answer", "error_cause": Cause.SETUP, "unreached": CUT_OFF}
     assert triage.ended([host(3, None, age=1, **apart), others], 4), "the others wait in vain"
     over = triage.ended([host(0, None, age=triage.SETTLE, **late), others], 2)
+    assert over
     assert (over.cause, over.late) == (Cause.PREFLIGHT, True)
 
 
