@@ -36,6 +36,7 @@ from tpujob.api import (
     DiffSide,
     DiffView,
     EventView,
+    FilesAccess,
     HostAccess,
     JobPage,
     JobRow,
@@ -52,6 +53,7 @@ from tpujob.api import (
     MemberView,
     MetricsView,
     NextView,
+    OutputsView,
     PatchView,
     PlanView,
     QueueView,
@@ -312,6 +314,8 @@ class ScriptedJobs:
         self.curves = MetricsView(charts=[], attempts=[], left_out=0, unread=[], why="")
         self.warnings: list[str] = []  #: of every plan
         self.refused: list[RefusalView] = []  #: the same
+        self.saved = example(OutputsView, {"complete": True})
+        self.files = example(FilesAccess, {"id": "000042", "name": "digits"})
         self.waiting = QueueView(rows=[], waiting=0)
         self.shared: list[ShareView] = []
         self.channel_views: list[ChannelView] = [channel_view()]
@@ -523,6 +527,9 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "cost": lambda it, **_: it.costs,
     "ledger": lambda it: it.ledger_view,
     "budgets": lambda it: it.spending,
+    "outputs": lambda it, job: it.saved,
+    "read_files": lambda it, job: it.files,
+    "write_files": lambda it, job: it.files,
     "delete": lambda it, job: it._steer(job, "release"),
     "clean": lambda it, job, checkpoints: it._steer(job, "clean"),
     "hold": lambda it, job: it._find(job),

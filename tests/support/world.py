@@ -48,6 +48,7 @@ from tpujob.ports import (
     Listening,
     Owned,
     SliceSurvey,
+    StorageToken,
     Store,
 )
 from tpujob.protocol import paths, signing
@@ -450,6 +451,13 @@ class Bucket:
         self.put(path, b"", metadata={"report": text, "mac": mac}, timeout=1)
 
 
+class Lender:
+    """The TokenLender port: a token says what it is for."""
+
+    def lend(self, folder: str, writable: Sequence[str]) -> StorageToken:
+        return StorageToken(" ".join(["read", folder, "write", *writable]), expires_at=2_000_000.0)
+
+
 class SecretsInMemory:
     """The Secrets port."""
 
@@ -625,5 +633,6 @@ def service(
         admin=Admin(store, orphans(backend, store=store), backend.ports.reputation, backend.clock),
         members=Membership(backend.store.members, store, backend.ports.secrets),
         notifications=notifications,
+        lender=Lender(),
     )
     return Jobs(parts, ADA)

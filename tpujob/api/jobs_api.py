@@ -148,9 +148,12 @@ class JobsApi(Protocol):
         attempt: int | None = None,
         cursor: str = "",
         tail: int | None = None,
+        since: float | None = None,
     ) -> shapes.LogPage:
         """Return the output after the cursor, all hosts merged by time, each line once. Without a cursor: the newest
-        attempt from its beginning, or its last `tail` lines. Without `attempt`, pages continue with later attempts."""
+        attempt from its beginning, or its last `tail` lines; with `since`, in seconds since the epoch, the lines from
+        then on, by the clocks of the hosts, also of the attempt that ran then. Without `attempt`, pages continue with
+        later attempts."""
 
     @method("GET", "/jobs/{job}/logs/block", READ_OWN_JOBS, command="logs")
     def log_block(
@@ -291,6 +294,19 @@ class JobsApi(Protocol):
     def access(self, job: str, *, host: int = 0, key: str) -> shapes.HostAccess:
         """Allow the holder of a key to log in at a host for some minutes; `key` is its public half, as a line of
         `authorized_keys`, of type ssh-ed25519. Raises IllegalInState when the job has no slice that can be reached."""
+
+    @method("GET", "/jobs/{job}/outputs", READ_OWN_JOBS, within=LONG)
+    def outputs(self, job: str) -> shapes.OutputsView:
+        """Return the checkpoints and outputs that the job's program saved in the bucket, by step and by path."""
+
+    @method("POST", "/jobs/{job}/files/read", READ_OWN_JOBS, command="cp")
+    def read_files(self, job: str) -> shapes.FilesAccess:
+        """Return a token that may list and read the objects of the job's folder, and nothing else, for an hour at
+        most. Raises Refused, Transient."""
+
+    @method("POST", "/jobs/{job}/files/write", OWN_JOBS, command="cp")
+    def write_files(self, job: str) -> shapes.FilesAccess:
+        """Return a token as `read_files` does, which may also write and replace the job's checkpoints and outputs."""
 
     @method("GET", "/hosts", ADMINS, "upkeep")
     def hosts(self) -> list[shapes.SuspectView]:

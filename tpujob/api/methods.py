@@ -27,6 +27,7 @@ BOUNDS: Mapping[str, Bound] = {
     "lines": (1, None),
     "of": (0, 1_000_000),
     "physical": 1000,
+    "since": (0, 10**11),
     "tail": (0, 1_000_000),
     "value": 65_536,
     "width": (1, None),

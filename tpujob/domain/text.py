@@ -102,6 +102,13 @@ def list_hosts(numbers: Sequence[int]) -> str:
 #: in front of each line of a block, the host in group 1
 FRONT = re.compile(r"^(\d+) (?:\d{1,11}\.\d{3} )?", re.MULTILINE)
 _RAW = re.compile(FRONT.pattern.encode(), re.MULTILINE)
+_TAGGED = re.compile(FRONT.pattern.encode() + rb"\[(?:tpujob|setup|stack)\] .*\n", re.MULTILINE)
+
+
+def of_program(block: bytes) -> bytes:
+    """Return the block without the lines of the agent and of set-up, which begin with their tag. A program's own line
+    that begins so is left out, too."""
+    return _TAGGED.sub(b"", block)
 
 
 def raw(block: bytes) -> bytes:

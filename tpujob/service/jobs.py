@@ -138,9 +138,12 @@ class Jobs:
         attempt: int | None = None,
         cursor: str = "",
         tail: int | None = None,
+        since: float | None = None,
     ) -> shapes.LogPage:
         record = self._find("logs", job)
-        return self.parts.logs.page(record, host=host, attempt=attempt, cursor=cursor, tail=tail)
+        return self.parts.logs.page(
+            record, host=host, attempt=attempt, cursor=cursor, tail=tail, since=since
+        )
 
     def log_block(
         self, job: str, *, host: int | None = None, attempt: int | None = None, cursor: str = ""
@@ -156,6 +159,15 @@ class Jobs:
 
     def access(self, job: str, *, host: int = 0, key: str) -> shapes.HostAccess:
         return self.parts.reach.log_in(self._find("access", job), host, key, self._caller)
+
+    def outputs(self, job: str) -> shapes.OutputsView:
+        return self.parts.files.outputs(self._find("outputs", job))
+
+    def read_files(self, job: str) -> shapes.FilesAccess:
+        return self.parts.files.access(self._find("read_files", job), write=False)
+
+    def write_files(self, job: str) -> shapes.FilesAccess:
+        return self.parts.files.access(self._find("write_files", job), write=True)
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
         parts = self._authorized("follow")

@@ -10,12 +10,14 @@ from tpujob.domain.capacity.site import EVERYWHERE, Site
 from tpujob.domain.model import Job
 from tpujob.domain.money.estimate_shapes import Surroundings
 from tpujob.engine import Bundles, Loop, Reconciler
+from tpujob.ports import TokenLender
 from tpujob.service.admin import Admin
 from tpujob.service.backend import BackendStatus, ProcessFacts
 from tpujob.service.backend.capacity import Quotas
 from tpujob.service.backend.overview import Overview
 from tpujob.service.backend.queue import QueueReader
 from tpujob.service.curves import Curves
+from tpujob.service.files import JobFiles
 from tpujob.service.host_reach import HostReach
 from tpujob.service.job_actions import JobActions
 from tpujob.service.job_index import Changes, JobIndex
@@ -57,6 +59,7 @@ class Parts:
         admin: Admin,
         members: Membership,
         notifications: Notifications,
+        lender: TokenLender,
         live_logs: LiveLogs | None = None,
     ) -> None:
         """`live_logs`: output of running hosts that is not stored yet."""
@@ -68,6 +71,7 @@ class Parts:
         self.admin, self.members, self.notifications = admin, members, notifications
         self.changes, self.reach = changes, reach
         runtime = RuntimeReader(reconciler.live, circuits, funds, prices, queue.of)
+        self.files = JobFiles(blobs, lender, runtime)
         self.index = index = JobIndex(store, changes, clock, runtime)
         self.costs = Costs(store, clock, index, settings.owner, emulated=around.emulated)
         self.status = BackendStatus(

@@ -55,8 +55,10 @@ MATRIX: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("put_bundle", "create"), ("submitter", "submitter")),
     **dict.fromkeys(("secrets", "set_secret", "remove_secret"), ("submitter", "submitter")),
     **dict.fromkeys(("logs", "log_block", "log_window", "diff", "patch"), ("viewer", "admin")),
-    **dict.fromkeys(("log_search",), ("viewer", "admin")),
-    **dict.fromkeys(("access", "cancel", "resume", "delete", "clean"), ("submitter", "admin")),
+    **dict.fromkeys(("log_search", "outputs", "read_files"), ("viewer", "admin")),
+    **dict.fromkeys(
+        ("access", "write_files", "cancel", "resume", "delete", "clean"), ("submitter", "admin")
+    ),
     **dict.fromkeys(("queue", "shares"), EVERYBODY),
     **dict.fromkeys(("hold", "release", "top", "requeue", "annotate"), ("submitter", "admin")),
     **dict.fromkeys(("hosts", "pin_host", "clear_host", "leaks", "sweep"), ("admin", "admin")),
@@ -281,6 +283,8 @@ ROUTES = {
     "GET /v1/jobs/{job}/logs/block": "log_block", "GET /v1/jobs/{job}/logs/window": "log_window",
     "GET /v1/jobs/{job}/logs/search": "log_search",
     "GET /v1/jobs/{job}/metrics": "metrics", "GET /v1/jobs/{job}/patch": "patch",
+    "GET /v1/jobs/{job}/outputs": "outputs",
+    "POST /v1/jobs/{job}/files/read": "read_files", "POST /v1/jobs/{job}/files/write": "write_files",
     "POST /v1/jobs/{job}/access": "access", "POST /v1/jobs/{job}/cancel": "cancel",
     "POST /v1/jobs/{job}/resume": "resume", "POST /v1/jobs/{job}/delete": "delete",
     "POST /v1/jobs/{job}/hold": "hold", "POST /v1/jobs/{job}/release": "release",
