@@ -139,6 +139,12 @@ class JobsApi(Protocol):
         """Return the curves of the numbers that the job's program reported, in one attempt or in the newest ones; also
         after the slice is gone. Names the attempts that could not be read now, and why."""
 
+    @method("GET", "/curves", SEEN_JOBS, bounds={"jobs": 100}, within=LONG, command="show")
+    def curves(self, jobs: Sequence[str]) -> shapes.CurvesView:
+        """Return the curves of several jobs, each chart with those of all jobs that have it, and what differs between
+        the jobs, as far as the caller may see it. An array or a sweep stands for its elements. The first 24 are shown.
+        Raises BadRequest without a job."""
+
     @method("GET", "/jobs/{job}/logs", READ_OWN_JOBS)
     def logs(
         self,

@@ -124,6 +124,10 @@ class Jobs:
     def metrics(self, job: str, *, attempt: int | None = None) -> shapes.MetricsView:
         return self.parts.curves.metrics(self._find("metrics", job), attempt=attempt)
 
+    def curves(self, jobs: Sequence[str]) -> shapes.CurvesView:
+        records = [self._find("curves", job) for job in jobs]
+        return self._authorized("curves").runs.curves(records, self._caller)
+
     def diff(self, a: str, b: str) -> shapes.DiffView:
         return self.parts.reader.diff(self._find("diff", a), self._find("diff", b))
 

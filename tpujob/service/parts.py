@@ -27,6 +27,7 @@ from tpujob.service.money.cost import Costs
 from tpujob.service.money.estimate import Estimates
 from tpujob.service.notifications import Notifications
 from tpujob.service.own_secrets import OwnSecrets
+from tpujob.service.runs import Runs
 from tpujob.service.runtime_info import RuntimeReader
 from tpujob.service.submission import Submission, TypesInZone, types_unknown
 
@@ -90,6 +91,7 @@ class Parts:
             store, clock, prices, funds, self.announce, index.stopping, queue.jobs, index.ended_by
         )
         self.logs, self.curves = Logs(blobs, live_logs), Curves(blobs, clock, ports.hosts.key)
+        self.runs = Runs(store, clock, index, runtime, self.curves)
         self.reader = JobReader(
             ports, index, runtime, self.queue, reconciler.live, reach.trust, prices,
             emulated=around.emulated,

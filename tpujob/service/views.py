@@ -198,13 +198,13 @@ def job_view(
 #: shown instead of each value of `run.env`, so that secrets do not leak
 SET = "set"
 #: of a spec: what everybody who sees the job may see; the rest is its owner's
-_PUBLIC = ("name", "tpu", "recovery", "preflight", "hold", "stop_grace", "budget")
+PUBLIC = ("name", "tpu", "recovery", "preflight", "hold", "stop_grace", "budget")
 
 
 def _spec(job: Job, *, private: bool) -> dict[str, Any]:
     spec = dump(job.spec)
     spec["run"]["env"] = dict.fromkeys(spec["run"]["env"], SET)  # a value may be a key
-    return {k: v for k, v in spec.items() if private or k in _PUBLIC}
+    return {k: v for k, v in spec.items() if private or k in PUBLIC}
 
 
 def _maintenance_view(coming: Maintenance | None, now: float) -> MaintenanceView | None:

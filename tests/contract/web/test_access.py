@@ -49,7 +49,8 @@ MATRIX: dict[str, tuple[str, str]] = {
         ("whoami", "plan", "estimate", "compare", "reached", "list", "cost", "ledger"), EVERYBODY
     ),
     **dict.fromkeys(
-        ("budgets", "happened", "capacity", "get", "events", "metrics", "follow"), EVERYBODY
+        ("budgets", "happened", "capacity", "get", "events", "metrics", "curves", "follow"),
+        EVERYBODY,
     ),
     **dict.fromkeys(("health", "backend_metrics"), EVERYBODY),
     **dict.fromkeys(("put_bundle", "create"), ("submitter", "submitter")),
@@ -300,6 +301,7 @@ ROUTES = {
     **{f"GET /jobs/{{job}}{below}{twin}": method
        for below, method in (("", "get"), ("/metrics", "metrics"), ("/spec", "get"), ("/code", "patch"))
        for twin in ("", ".json")},
+    "GET /v1/curves": "curves", "GET /compare": "curves", "GET /compare.json": "curves",
     "GET /diff": "diff", "GET /diff.json": "diff", "POST /hosts": "pin_host",
     **{f"GET /{page}{twin}": method
        for page, method in (("capacity", "capacity"), ("queue", "queue"), ("hosts", "hosts"), ("spend", "cost"),
@@ -372,6 +374,7 @@ def test_every_route_asks_for_one_method_of_the_table() -> None:
 
 #: by method, what its address names beside the job
 QUERIES = {
+    "curves": "?jobs={job}",
     "diff": "?a={job}&b={job}",
     "follow": "?job={job}&timeout=0",
     "put_bundle": "?bucket=gs://tpujob-us-central2",

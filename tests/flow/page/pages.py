@@ -42,5 +42,6 @@ PAGES = (
     Shown("/jobs/000001/code", "no-such-code", MISSING),
     Shown("/jobs/000001/clean", "job-clean", MISSING),
     Shown("/jobs/000007/resume", "job-resume", NOT_NOW),
+    Shown("/compare?jobs=000001,000002,000007", "compare", MISSING),
     Shown("/diff?a=000001&b=000002", "diff", MISSING),
 )

@@ -25,6 +25,8 @@ SENSELESS = (
     ("/jobs/000001/code", 404, "has no diff"),
     ("/jobs/000001/resume", 409, "is already active"),
     ("/jobs/000001/resume", 409, 'href="../../jobs/000001">Job 000001</a>'),
+    ("/compare", 400, "A comparison needs jobs"),
+    ("/compare?jobs=000001,000009", 404, "000009"),
     ("/diff?a=000001", 400, "A comparison needs two jobs"),
     ("/diff?a=000001&b=000009", 404, "000009"),
     ("/spend?by=colour", 400, "colour"),

@@ -86,6 +86,7 @@ class RemoteJobs:
     shares = _sent(JobsApi.shares)
     health = _sent(JobsApi.health)
     metrics = _sent(JobsApi.metrics)
+    curves = _sent(JobsApi.curves)
     logs = _sent(JobsApi.logs)
     log_window = _sent(JobsApi.log_window)
     log_search = _sent(JobsApi.log_search)

@@ -18,7 +18,7 @@ from tpujob.service.views import hardware, job_facts, shown_speed, speed
 MAX_ROW = 1500
 #: bytes that each text of a row may have; a third of that where a row would be too long otherwise
 _ROOM = {"name": 80, "user": 80, "why": 300, "trouble": 160, "next": 220, "does": 80, "word": 60}
-_COMMANDS, _SLICES, _WARNINGS, _PARAMS, _TAGS = 2, 3, 2, 6, 4  #: of a row, at most
+_COMMANDS, _SLICES, _WARNINGS, _PARAMS, _TAGS, _METRICS = 2, 3, 2, 6, 4, 6  #: of a row, at most
 
 
 def listed(job: Job) -> IndexedJob:
@@ -103,6 +103,7 @@ def _row(job: Job, runtime: RuntimeInfo, now: float, mine: bool, part: int) -> J
         "steps_per_s": rate,
         "left_s": pace.seconds_left(has, rate),
         "warned": [cut(text, "next") for text in warned[:_WARNINGS]],
+        "metrics": {cut(name): value for name, value in islice(has.metrics.items(), _METRICS)},
         "params": {cut(name): cut(value) for name, value in islice(job.params.items(), _PARAMS)},
     }
 

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from tpujob.api import JobsApi
 from tpujob.service.authorization import authorize
-from tpujob.web.pages import actions, frame, job, jobs, lab, logs
+from tpujob.web.pages import actions, charts, compare, frame, job, jobs, lab, logs
 from tpujob.web.pages.frame import PageRow, add_page
 from tpujob.web.pages.query import Form, PageQuery
 from tpujob.web.schemas import Caller, caller_of
@@ -35,10 +35,11 @@ PAGES = (
         )
         for name in actions.ACTIONS
     ),
-    PageRow("/jobs/{job}", "job.html", job.load_job, "get", ("before",)),
-    PageRow("/jobs/{job}/metrics", "job_metrics.html", job.load_curves, "metrics"),
+    PageRow("/jobs/{job}", "job.html", job.load_job, "get", job.FILTERS),
+    PageRow("/jobs/{job}/metrics", "job_metrics.html", job.load_curves, "metrics", charts.FILTERS),
     PageRow("/jobs/{job}/spec", "job_spec.html", job.load_spec, "get"),
     PageRow("/jobs/{job}/code", "job_code.html", job.load_code, "patch"),
+    PageRow("/compare", "compare.html", compare.load_compare, "curves", compare.FILTERS),
     PageRow("/diff", "diff.html", job.load_diff, "diff", ("a", "b")),
     *(
         PageRow(f"/jobs/{{job}}/{name}", "job_steer.html", partial(actions.load_action, name), name)
