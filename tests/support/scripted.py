@@ -225,6 +225,9 @@ def cost_view(**fields: Any) -> CostView:
     view = CostView(
         at=AT,
         by="job",
+        then="",
+        since="",
+        until="",
         rows=[cost_row("000042", name="digits")],
         total=cost_row("total"),
         unreadable=[],

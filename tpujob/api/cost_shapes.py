@@ -99,7 +99,7 @@ class CompareView(TypedDict):
     emulated: NotRequired[bool]  #: the job would run on the emulator: nothing is paid
 
 
-CostGroup = Literal["job", "user", "day", "type", "zone"]
+CostGroup = Literal["job", "user", "share", "day", "type", "zone"]
 
 
 class SpendingView(TypedDict):
@@ -131,6 +131,7 @@ class CostRowView(TypedDict):
     """Amounts are whole micro-dollars; those of the parts add up to `list_micros`, those of the rows to the total."""
 
     key: str
+    then: str  #: the key of `CostView.then`; empty: the row is not divided
     name: str  #: of the job, for rows of jobs; else empty
     jobs: int
     slices: int  #: that were ever ready
@@ -179,6 +180,9 @@ class CostView(TypedDict):
 
     at: str
     by: CostGroup
+    then: str  #: the group that divides each row; empty: none
+    since: str  #: the first and the last day that count; empty: without that bound
+    until: str
     rows: list[CostRowView]
     total: CostRowView
     #: micro-dollars for copies of data and checkpoints into other regions; in no row, and not in the total

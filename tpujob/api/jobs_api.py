@@ -196,9 +196,19 @@ class JobsApi(Protocol):
         the diff was removed."""
 
     @method("GET", "/cost", VIEWERS, within=LONG, command="cost report")
-    def cost(self, *, by: str = "job", user: str = "", job: str = "") -> shapes.CostView:
+    def cost(
+        self,
+        *,
+        by: str = "job",
+        then: str = "",
+        user: str = "",
+        job: str = "",
+        since: str = "",
+        until: str = "",
+    ) -> shapes.CostView:
         """Return chip-hours, money and goodput of all jobs, or of one user's, or of the job with this id, in rows by
-        job, user, day, type or zone. Raises BadRequest."""
+        job, user, share, day, type or zone; with `then`, each row divided by another of these. `since`, `until`: the
+        first and the last day that count, such as 2026-11-01, UTC; empty: without that bound. Raises BadRequest."""
 
     @method("GET", "/ledger", VIEWERS, within=LONG, command="cost reconcile")
     def ledger(self) -> shapes.LedgerView:

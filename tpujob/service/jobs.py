@@ -224,8 +224,18 @@ class Jobs:
 
     # Money -----------------------------------------------------------------------------------------------------------
 
-    def cost(self, *, by: str = "job", user: str = "", job: str = "") -> shapes.CostView:
-        return self._authorized("cost").costs.cost(by=by, user=user, job=job)
+    def cost(
+        self,
+        *,
+        by: str = "job",
+        then: str = "",
+        user: str = "",
+        job: str = "",
+        since: str = "",
+        until: str = "",
+    ) -> shapes.CostView:
+        costs = self._authorized("cost").costs
+        return costs.cost(by=by, then=then, user=user, job=job, since=since, until=until)
 
     def ledger(self) -> shapes.LedgerView:
         return self._authorized("ledger").costs.ledger()

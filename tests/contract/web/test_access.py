@@ -302,7 +302,7 @@ ROUTES = {
        for below, method in (("", "get"), ("/metrics", "metrics"), ("/spec", "get"), ("/code", "patch"))
        for twin in ("", ".json")},
     "GET /v1/curves": "curves", "GET /compare": "curves", "GET /compare.json": "curves",
-    "GET /diff": "diff", "GET /diff.json": "diff", "POST /hosts": "pin_host",
+    "GET /spend.csv": "cost", "GET /diff": "diff", "GET /diff.json": "diff", "POST /hosts": "pin_host",
     **{f"GET /{page}{twin}": method
        for page, method in (("capacity", "capacity"), ("queue", "queue"), ("hosts", "hosts"), ("spend", "cost"),
                             ("events", "happened"))

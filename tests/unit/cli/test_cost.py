@@ -8,8 +8,9 @@ import pytest
 from tests.support.golden import golden
 from tests.support.scripted import ScriptedJobs, cost_row, cost_view
 from tests.unit.cli.conftest import Tpujob
-from tpujob.cli.commands.cost.report import cost_csv, cost_page
+from tpujob.cli.commands.cost.report import cost_page
 from tpujob.cli.render.text import width
+from tpujob.service.money.cost_csv import cost_csv
 
 
 def test_the_page() -> None:

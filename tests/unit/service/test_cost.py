@@ -16,6 +16,7 @@ from tpujob.cli.render import words
 from tpujob.domain.model import Grant, Job, State
 from tpujob.domain.money import ledger, report
 from tpujob.domain.money.removed import remainder
+from tpujob.domain.money.report import Grouping
 from tpujob.domain.text import dollars
 from tpujob.errors import BadRequest
 from tpujob.service.job_index.spending import EndedSpending
@@ -91,7 +92,8 @@ def test_a_report_says_what_all_records_say_whatever_becomes_of_jobs(stage: Stag
             case _:
                 change(stage, job, message=f"turn {turn}")
         clock.sleep(dice.uniform(0, 5000))
-        by, user = dice.choice(report.GROUPS), dice.choice(("", "ada", "bob"))
+        groups, user = dice.sample(report.GROUPS, 2), dice.choice(("", "ada", "bob"))
+        by = Grouping(groups[0], dice.choice((groups[1], None)))
         jobs = [*store.list(), *store.removed()]
         own = [job for job in jobs if user in ("", job.user)]
         expected = report.report(own, clock.now(), by, ledger.covered(jobs))
@@ -199,14 +201,14 @@ def test_what_a_removed_job_has_cost_stays_in_every_report(stage: Stage, done: s
     stage.succeed(second)
     spent = stage.api.get(second)["usd_spent"] + stage.api.get(done)["usd_spent"]
     records = [stage.job(job) for job in (done, second)]
-    whole = report.report(records, stage.clock.now(), "job")
+    whole = report.report(records, stage.clock.now(), Grouping("job"))
     for job in (done, second):
         stage.api.clean(job)
         stage.reconciler.tick(job)
     assert stage.store.list() == []
     kept = stage.store.removed()
     assert "private" not in repr(kept)
-    assert report.report(kept, stage.clock.now(), "job") == whole
+    assert report.report(kept, stage.clock.now(), Grouping("job")) == whole
     for _ in range(2):
         for by, old in zip(report.GROUPS, before, strict=True):
             costs = stage.api.cost(by=by)
