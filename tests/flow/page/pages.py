@@ -24,6 +24,7 @@ PAGES = (
     Shown("/hosts", "hosts"),
     Shown("/spend", "spend"),
     Shown("/spend?by=job", "spend-by-job"),
+    Shown("/spend?by=user&then=day&month=2025-12", "spend-month"),
     Shown("/events", "events"),
     Shown("/confirm/cancel?job=000001&job=000007&job=000009", "confirm"),
     Shown("/jobs/000001/logs", "logs", MISSING),

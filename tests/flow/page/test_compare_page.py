@@ -49,7 +49,8 @@ def test_a_sweep_is_sorted_by_any_column_and_its_best_run_stands_out(site: Site)
     page = site.page(f"/jobs/{group}?order=accuracy").text
     assert 'data-chart="accuracy"' in page
     assert (
-        f"<bdi>{site.api.get(elements[5])['name']}</bdi>" in page.partition('class="best"')[2][:900]
+        f"<bdi>{site.api.get(elements[5])['name']}</bdi>"
+        in page.partition('<tr class="best"')[2][:900]
     )
     assert "Parallel coordinates" in page
 

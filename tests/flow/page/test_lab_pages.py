@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 
 from tests.flow.page import lab
 from tests.flow.page.conftest import NARROW, OpenTab, Site
-from tests.flow.page.story import axe
+from tests.flow.page.story import axe, fits
 from tests.support.stage import SPEC
 from tpujob.domain.model import State
 
@@ -73,6 +73,33 @@ def test_a_long_name_leaves_room_for_what_it_has_spent(site: Site, open_tab: Ope
     page = open_tab("/spend?by=user", scripts=False)
     expect(page.locator("#rows td").last).to_be_in_viewport(ratio=1)
     expect(page.locator("#rows .person")).to_have_attribute("title", "n" * 200)
+
+
+def test_last_months_dollars_of_one_owner_are_found_by_clicks(
+    site: Site, open_tab: OpenTab
+) -> None:
+    site.store_jobs(lab.full())
+    page = open_tab("/spend", scripts=False, view=NARROW)
+    page.get_by_role("link", name="Last month").click()
+    expect(page.get_by_text("2025-12-01 to 2025-12-31")).to_be_visible()
+    expect(page.locator("footer code")).to_have_text("tpujob cost report --by user --month 2025-12")
+    costs = site.api.cost(by="user", since="2025-12-01", until="2025-12-31")
+    dollars = {row["key"]: f"${row['list_micros'] / 1e6:,.2f}" for row in costs["rows"]}
+    row = page.locator("#rows tr", has_text="bob")
+    expect(row.locator("td").nth(2)).to_have_text(dollars["bob"])
+    expect(page.locator(".bars rect")).to_have_count(31)
+    page.get_by_role("link", name="× Day").click()
+    row = page.locator("tr", has_text="bob")
+    expect(row.locator("td").first).to_have_text(dollars["bob"])
+    fits(page)
+    text = site.page("/spend.csv?by=user&then=day&month=2025-12").text
+    assert text.startswith("user,day,name,part,")
+    assert ",2026-" not in text
+    page = open_tab("/spend?by=share&then=type")
+    axe(page)
+    page.get_by_label("From").fill("2025-12-31")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**/spend?by=share&then=type&since=2025-12-31")
 
 
 def test_spend_by_user_leads_to_the_jobs_of_one(site: Site, open_tab: OpenTab) -> None:

@@ -23,6 +23,16 @@ def test_the_page() -> None:
         "without prices": cost_view(rows=[unknown], total=unknown),
         "with some prices": cost_view(rows=[partly_known], total=partly_known),
         "not over": cost_view(total=cost_row("total", open_slices=2, least_micros=3_000_000)),
+        "of a month, divided": cost_view(
+            by="share",
+            then="type",
+            since="2026-11-01",
+            until="2026-11-30",
+            rows=[cost_row("vision", then="v4-16"), cost_row("", then="v5e-8")],
+        ),
+        "of a period without jobs": cost_view(
+            since="2026-11-01", rows=[], total=cost_row("total", parts=[])
+        ),
         "with copies": cost_view(copies_micros=20_480_000),
         "without jobs": cost_view(rows=[], total=cost_row("total", parts=[])),
     }
@@ -33,6 +43,12 @@ def test_the_page() -> None:
 def test_it_fits(columns: int) -> None:
     page = cost_page(cost_view(rows=[cost_row("0" * 60)] * 2), columns)
     assert max(map(width, page.splitlines())) <= columns
+
+
+def test_csv_of_two_groups_has_a_column_for_each() -> None:
+    view = cost_view(by="user", then="day", rows=[cost_row("ada", then="2026-11-01")])
+    rows = list(csv.DictReader(io.StringIO(cost_csv(view))))
+    assert {(row["user"], row["day"]) for row in rows} == {("ada", "2026-11-01")}
 
 
 def test_csv_has_a_line_for_each_part_in_micro_dollars() -> None:

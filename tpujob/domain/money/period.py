@@ -1,7 +1,8 @@
 """Periods of a report: whole days, UTC. Pure."""
 
 import re
-from datetime import UTC, date, datetime, timedelta
+from calendar import monthrange
+from datetime import UTC, date, datetime
 from typing import NamedTuple
 
 from tpujob.errors import BadRequest
@@ -42,8 +43,8 @@ def month_of(text: str) -> Period:
     if not (re.fullmatch(r"[0-9]{4}-[0-9]{2}", text) and _is_day(f"{text}-01")):
         raise BadRequest(f"{text[:40]!r} is not a month", hint="such as 2026-11")
     first = date.fromisoformat(f"{text}-01")
-    following = (first + timedelta(days=31)).replace(day=1) if text != "9999-12" else date.max
-    return Period(first.isoformat(), (following - timedelta(days=1)).isoformat())
+    last = first.replace(day=monthrange(first.year, first.month)[1])
+    return Period(first.isoformat(), last.isoformat())
 
 
 def day_of(at: float) -> str:

@@ -96,7 +96,7 @@ class Plot(NamedTuple):
     dot: tuple[float, float]  #: place of the last value of the only run
 
 
-class Range(NamedTuple):
+class ChartRange(NamedTuple):
     """What charts have from left to right."""
 
     first: float
@@ -109,7 +109,7 @@ class Range(NamedTuple):
 
 class _Point(NamedTuple):
     step: int
-    x: float  #: as in `Range`
+    x: float  #: as in `ChartRange`
     value: float
 
 
@@ -141,7 +141,7 @@ def draw(
         began = text.seconds(curve["began_at"]) or 0.0
         origins[curve["job"]] = min(began, origins.get(curve["job"], began))
     xs = [point.x for curve in curves for point in _points(curve, origins)]
-    across = Range(min(xs), max(xs), origins)
+    across = ChartRange(min(xs), max(xs), origins)
     several = [
         chart for chart in charts if len({p[0] for c in chart["curves"] for p in c["points"]}) > 1
     ]
@@ -155,7 +155,7 @@ def _points(curve: CurveView, origins: Mapping[str, float]) -> list[_Point]:
     return [_Point(p[0], began + p[1], p[4]) for p in curve["points"]]
 
 
-def _plot(chart: ChartView, jobs: Sequence[str], options: ChartOptions, across: Range) -> Plot:
+def _plot(chart: ChartView, jobs: Sequence[str], options: ChartOptions, across: ChartRange) -> Plot:
     smooth = options.smooth
     drawn = [
         (curve, smoothed(_points(curve, across.origins), smooth, across.last - across.first))
@@ -204,7 +204,7 @@ def _plot(chart: ChartView, jobs: Sequence[str], options: ChartOptions, across: 
 
 
 class _Box(NamedTuple):
-    across: Range
+    across: ChartRange
     bottom: float
     height: float
     log: bool
@@ -271,7 +271,7 @@ def _marks(
         yield mark(kind, points[-1].step, cause)
 
 
-def _across(across: Range) -> list[Tick]:
+def _across(across: ChartRange) -> list[Tick]:
     first, last = across.first, across.last
     if across.origins:
         step = round_step((last - first) / MARKS)

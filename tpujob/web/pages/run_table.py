@@ -30,7 +30,7 @@ class TableRow(NamedTuple):
     style: RunStyle | None = None  #: of its curves; None: they are not drawn
 
 
-class Column(NamedTuple):
+class RunColumn(NamedTuple):
     order: str  #: in the query
     title: str
     falls: bool  #: by default it begins with its largest value
@@ -40,7 +40,7 @@ class RunTable(NamedTuple):
     rows: list[TableRow]
     params: list[str]
     metrics: list[str]
-    columns: list[Column]
+    columns: list[RunColumn]
     order: str  #: by which it is sorted; empty: as the runs were given
     falling: bool  #: the largest value is first
     best: str  #: id of the first row, where the order is a metric; else empty
@@ -59,9 +59,9 @@ def order_rows(
     names = dict.fromkeys(name for row in rows for name in row.metrics)
     metrics = sorted(names, key=lambda name: name != "loss")[:METRICS]
     columns = [
-        *(Column(PARAM + name, name, falls=False) for name in params),
-        Column("step", "Step", falls=True),
-        *(Column(name, name.replace("_", " "), falls=not low_is_good(name)) for name in metrics),
+        *(RunColumn(PARAM + name, name, falls=False) for name in params),
+        RunColumn("step", "Step", falls=True),
+        *(RunColumn(name, name.replace("_", " "), falls=not low_is_good(name)) for name in metrics),
     ]
     known = {column.order: column for column in columns}
     column = known.get(query.one("order") or usual)
