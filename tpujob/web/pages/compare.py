@@ -34,7 +34,7 @@ def load_compare(request: PageRequest) -> PageContent:
         {**view},
         f"Compare {len(ids)} jobs" if len(ids) != 1 else f"Curves of {ids[0]}",
         f"tpujob diff {' '.join(pair)}" if pair else "",
-        live="",
+        live=" ".join(ids),
         shown={
             "asked": query,
             "table": order_rows(rows, view["keys"], query),
