@@ -32,6 +32,7 @@ from tpujob.api import (
     CostPartView,
     CostRowView,
     CostView,
+    CurvesView,
     DeliveryView,
     DiffSide,
     DiffView,
@@ -57,6 +58,7 @@ from tpujob.api import (
     QueueView,
     ReachedView,
     RefusalView,
+    RunView,
     SecretView,
     ShareView,
     SliceView,
@@ -312,7 +314,7 @@ class ScriptedJobs:
         self.spending: list[SpendingView] = []
         self.ledger_view = LedgerView(at=0, owner="local", jobs=[])
         self.kept: dict[str, str] = {}  #: secrets
-        self.curves = MetricsView(charts=[], attempts=[], left_out=0, unread=[], why="")
+        self.of_job = MetricsView(charts=[], attempts=[], left_out=0, unread=[], why="")
         self.warnings: list[str] = []  #: of every plan
         self.refused: list[RefusalView] = []  #: the same
         self.waiting = QueueView(rows=[], waiting=0)
@@ -403,7 +405,7 @@ class ScriptedJobs:
 
     def _on_metrics(self, job: str, **_: Any) -> MetricsView:
         self._find(job)
-        return self.curves
+        return self.of_job
 
     def _on_diff(self, a: str, b: str) -> DiffView:
         return DiffView(
@@ -523,6 +525,9 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "log_window": lambda it, **_: it.window,
     "log_search": lambda it, **_: it.matches,
     "reached": lambda it: it.reached_parts,
+    "curves": lambda it, jobs: example(
+        CurvesView, {"runs": [example(RunView, {"id": it._find(job)["id"]}) for job in jobs]}
+    ),
     "cost": lambda it, **_: it.costs,
     "ledger": lambda it: it.ledger_view,
     "budgets": lambda it: it.spending,

@@ -57,6 +57,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "create": {"spec": {"name": "x"}, "bundles": ["gs://b/1"], "idempotency_key": "k"},
     "events": {"job": "digits", "after": 1},
     "metrics": JOB,
+    "curves": {"jobs": ["42", "digits"]},
     "logs": {"job": "42", "host": 0, "attempt": 1, "tail": 0},
     "log_block": {"job": "42", "host": 0, "cursor": ""},
     "log_window": {"job": "42", "query": {"part": 0.0, "lines": 5}},

@@ -150,7 +150,7 @@ def draw(
 
 def _points(curve: CurveView, origins: Mapping[str, float]) -> list[_Point]:
     if not origins:
-        return [_Point(p[0], float(p[0]), p[4]) for p in curve["points"]]
+        return [_Point(p[0], p[0], p[4]) for p in curve["points"]]
     began = (text.seconds(curve["began_at"]) or 0.0) - origins[curve["job"]]
     return [_Point(p[0], began + p[1], p[4]) for p in curve["points"]]
 
