@@ -20,7 +20,7 @@ def test_rows_of_the_list_are_compared_without_scripts(site: Site, open_tab: Ope
     expect(page.get_by_role("heading", level=1)).to_have_text("Compare 2 jobs")
     loss = page.locator("[data-chart=loss]")
     expect(loss.locator("polyline")).to_have_count(2)
-    expect(loss.locator(".runs li bdi")).to_have_text(["seed=1", "seed=2"])
+    expect(loss.locator(".runs li bdi")).to_have_text(["seed=2", "seed=1"])
     page.get_by_role("link", name="Log").click()
     page.get_by_role("link", name="Time").click()
     page.get_by_role("link", name="0.9", exact=True).click()
