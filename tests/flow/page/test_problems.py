@@ -59,8 +59,9 @@ def test_what_is_not_allowed_is_not_offered(site: Site):
     for name, is_offered in (("ada", True), ("eve", False)):
         page = site.page("/?who=everyone", name).text
         assert '<tr id="job-' in page
-        for part in ('type="checkbox" name="job"', "Cancel…</button>"):
+        for part in ("Resume…</button>", "Cancel…</button>"):
             assert (part in page) is is_offered, part
+        assert 'formaction="./compare">Compare</button>' in page, "everybody may compare"
 
 
 def test_a_job_of_another_user_says_why_it_stays(site: Site):

@@ -63,7 +63,14 @@ def test_csv_has_a_line_for_each_part_in_micro_dollars() -> None:
 def test_the_command(tpujob: Tpujob, api: ScriptedJobs) -> None:
     output = tpujob("cost", "report", "--by", "user", "--user", "ada").out
     assert "List prices of TPU slices" in output
-    assert api.named("cost") == [{"by": "user", "user": "ada", "job": ""}]
+    asked = {"by": "user", "then": "", "user": "ada", "job": "", "since": "", "until": ""}
+    assert api.named("cost") == [asked]
+    tpujob("cost", "report", "--by", "user", "--then", "day", "--month", "2026-02")
+    asked |= {"then": "day", "user": "", "since": "2026-02-01", "until": "2026-02-28"}
+    assert api.named("cost")[-1] == asked
+    wrong = ("cost", "report", "--month", "2026-02", "--since", "2026-02-01")
+    assert "give --month, or --since and --until" in tpujob(*wrong, code=2).err
+    assert "'feb' is not a month" in tpujob("cost", "report", "--month", "feb", code=2).err
     assert tpujob("cost", "report", "--json").json == api.costs
     assert tpujob("cost", "report", "--csv").out.startswith("job,name,part,")
     assert "one of --json and --csv" in tpujob("cost", "report", "--csv", "--json", code=2).err
