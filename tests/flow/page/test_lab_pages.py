@@ -7,6 +7,7 @@ from tests.flow.page import lab
 from tests.flow.page.conftest import NARROW, OpenTab, Site
 from tests.flow.page.story import axe, fits
 from tests.support.stage import SPEC
+from tpujob.domain import text
 from tpujob.domain.model import State
 
 NAMED = {"x-test-name": "ada"}
@@ -84,17 +85,17 @@ def test_last_months_dollars_of_one_owner_are_found_by_clicks(
     expect(page.get_by_text("2025-12-01 to 2025-12-31")).to_be_visible()
     expect(page.locator("footer code")).to_have_text("tpujob cost report --by user --month 2025-12")
     costs = site.api.cost(by="user", since="2025-12-01", until="2025-12-31")
-    dollars = {row["key"]: f"${row['list_micros'] / 1e6:,.2f}" for row in costs["rows"]}
+    spent = {row["key"]: text.dollars(row["list_micros"]) for row in costs["rows"]}
     row = page.locator("#rows tr", has_text="bob")
-    expect(row.locator("td").nth(2)).to_have_text(dollars["bob"])
+    expect(row.locator("td").nth(2)).to_have_text(spent["bob"])
     expect(page.locator(".bars rect")).to_have_count(31)
     page.get_by_role("link", name="× Day").click()
     row = page.locator("tr", has_text="bob")
-    expect(row.locator("td").first).to_have_text(dollars["bob"])
+    expect(row.locator("td").first).to_have_text(spent["bob"])
     fits(page)
-    text = site.page("/spend.csv?by=user&then=day&month=2025-12").text
-    assert text.startswith("user,day,name,part,")
-    assert ",2026-" not in text
+    rows = site.page("/spend.csv?by=user&then=day&month=2025-12").text
+    assert rows.startswith("user,day,name,part,")
+    assert ",2026-" not in rows
     page = open_tab("/spend?by=share&then=type")
     axe(page)
     page.get_by_label("From").fill("2025-12-31")
