@@ -1,7 +1,7 @@
 """Charts: curves inside their box, of one job or of several over each other, over steps or time, smoothed, on a
 logarithmic axis, with what happened marked."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,9 +20,8 @@ def curve(
     """Return a curve with a value at each tenth step, one a second."""
     points = [(first + 10 * n, float(n), v, v, v) for n, v in enumerate(values)]
     view = {"job": job, "attempt": attempt, "began_at": AT, "points": points, "resumed_from": None}
-    return CurveView(
-        **{**view, "kept": None, "cause": None, "nonfinite": None, "checkpoint": None, **more}
-    )
+    ends = {"kept": None, "cause": None, "nonfinite": None, "checkpoint": None}
+    return cast(CurveView, {**view, **ends, **more})
 
 
 def chart(*curves: CurveView, name: str = "loss") -> ChartView:
@@ -146,7 +145,7 @@ def test_smoothing_is_the_same_for_runs_with_points_of_other_distances() -> None
     thin = {**dense, "points": dense["points"][::100]}
     ends = [
         drawn(view, options=ChartOptions(smooth=0.6)).newest[0]
-        for view in (dense, CurveView(**thin))
+        for view in (dense, cast(CurveView, thin))
     ]
     assert ends[0] == pytest.approx(ends[1], abs=2)
 
