@@ -248,14 +248,14 @@ def test_what_a_removed_job_has_cost_stays_in_every_report(stage: Stage, done: s
     stage.succeed(second)
     spent = stage.api.get(second)["usd_spent"] + stage.api.get(done)["usd_spent"]
     records = [stage.job(job) for job in (done, second)]
-    whole = report.report(records, stage.clock.now(), Grouping("job"))
+    whole = report.report(records, stage.clock.now(), "job")
     for job in (done, second):
         stage.api.clean(job)
         stage.reconciler.tick(job)
     assert stage.store.list() == []
     kept = stage.store.removed()
     assert "private" not in repr(kept)
-    assert report.report(kept, stage.clock.now(), Grouping("job")) == whole
+    assert report.report(kept, stage.clock.now(), "job") == whole
     for _ in range(2):
         for by, old in zip(report.GROUPS, before, strict=True):
             costs = stage.api.cost(by=by)

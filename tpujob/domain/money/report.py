@@ -100,9 +100,13 @@ class CostReport:
 
 
 def report(
-    jobs: Sequence[Job], now: float, by: Grouping, covered: Collection[ledger.Key] = ()
+    jobs: Sequence[Job],
+    now: float,
+    by: Group | Grouping,
+    covered: Collection[ledger.Key] = (),
 ) -> CostReport:
     """Return the report of these jobs up to `now`. `covered`: the slices that a grant pays for (`ledger.covered`)."""
+    by = Grouping(by) if isinstance(by, str) else by
     rows: dict[Place, Row] = {}
     for job in jobs:
         spans = [
