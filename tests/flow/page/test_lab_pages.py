@@ -110,10 +110,10 @@ def test_spend_by_user_leads_to_the_jobs_of_one(site: Site, open_tab: OpenTab) -
     axe(open_tab("/spend"))
     page = open_tab("/spend", scripts=False)
     expect(page.locator("#rows tr")).to_have_count(3)  # all, and two users
-    page.get_by_role("link", name="Zone").click()
+    page.get_by_role("link", name="Zone", exact=True).click()
     expect(page.locator("#rows th", has_text="us-central2-b")).to_be_visible()
     expect(page.locator("#rows th", has_text="no zone")).to_have_count(0)  # nothing is billed
-    page.get_by_role("link", name="User").click()
+    page.get_by_role("link", name="User", exact=True).click()
     page.get_by_role("link", name="bob").click()
     expect(page.get_by_text("Only jobs of bob")).to_be_visible()
     expect(page.locator("footer code")).to_have_text("tpujob cost report --by job --user bob")
