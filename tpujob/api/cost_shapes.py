@@ -35,6 +35,7 @@ class ForecastView(TypedDict):
     wall_hours: RangeView | None  #: from submission to the end; None: the wait is not known
     billed_hours: RangeView  #: hours for which slices are ready
     preemptions: RangeView
+    planned_ends: int  #: slices that end as planned before the work is done
     list_micros: RangeView | None  #: None: no price is known for the slices
     pay_micros: RangeView | None
     waiting_hours: float | None  #: this and the next three: on average; None: not known

@@ -48,6 +48,8 @@ class SliceView(TypedDict):
     requested_at: str
     ready_at: str | None
     gone_at: str | None
+    #: when the cloud takes it back, as is known before; absent: at no time that is known
+    ends_at: NotRequired[str]
     reason: str  #: why it was, or is being, given back
     hosts: list[str]  #: addresses, by host number
     #: why the hosts' keys are trusted: `published` through the cloud, or seen at the `first-contact`; empty: not yet

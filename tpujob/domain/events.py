@@ -133,12 +133,15 @@ class SliceRequested:
     usd_per_hour: float | None
     bucket: str = ""
     tpu_slices: int = 1
+    run_for: int | None = None
+    reservation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceReady:
     endpoints: tuple[Endpoint, ...]
     ready_at: float | None = None  #: None: the event's own time
+    ends_at: float | None = None  #: as in `Slice`
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,7 @@ class SliceHeld:
     end: End | None  #: None: the slice was held before a program ran on it
     endpoints: tuple[Endpoint, ...] = ()  #: of a slice that became ready just now
     ready_at: float | None = None  #: as in `SliceReady`
+    ends_at: float | None = None  #: as in `Slice`
     #: state after the release, if the slice is released once the program stops
     next_state: State | None = None
 

@@ -51,7 +51,6 @@ from tpujob.domain.model import (
     Cause,
     DesiredState,
     End,
-    Endpoint,
     IdlePeriod,
     Job,
     Outcome,
@@ -198,8 +197,8 @@ def _folded(job: Job, event: Event) -> Job:
         case SliceRequested() as asked:
             fresh = Slice(requested_at=at, **_fields(asked))
             return _with_slice(job, fresh)
-        case SliceReady(endpoints, ready_at):
-            ready = _with_endpoints(job, at, ready_at, endpoints)
+        case SliceReady() as seen:
+            ready = _with_endpoints(job, at, seen)
             return _new_attempt(replace(ready, retries_used=_after_waiting(job)), at)
         case SliceHandedOn(name, to):
             return _change_slice(job, name, gone_at=at, handed_to=to)
@@ -229,9 +228,8 @@ def _folded(job: Job, event: Event) -> Job:
             ended = replace(_take_retry(_end_attempt(job, at, end), budget), wake=at + delay)
             retried = event.kind is _E.ATTEMPT_RETRIED
             return _new_attempt(ended, at) if retried else _condemned(ended, at, reason)
-        case SliceHeld(until, end, endpoints, ready_at, then):
-            seen = job if end else _with_endpoints(job, at, ready_at, endpoints)
-            held = _end_attempt(job, at, end) if end else seen
+        case SliceHeld(until, end, next_state=then) as seen:
+            held = _end_attempt(job, at, end) if end else _with_endpoints(job, at, seen)
             cause = end.cause if end and then is State.FAILED else held.cause
             return replace(
                 held, hold_until=until, stopped=end is None, next_state=then, cause=cause
@@ -335,12 +333,16 @@ def _after_waiting(job: Job) -> Mapping[str, int]:
     return {k: v for k, v in job.retries_used.items() if k not in ("stockouts", "quota")}
 
 
-def _with_endpoints(
-    job: Job, at: float, ready_at: float | None, endpoints: tuple[Endpoint, ...]
-) -> Job:
-    since = at if ready_at is None else ready_at
-    seen = None if since == at else at
-    return _change_serving(job, endpoints=endpoints, ready_at=since, seen_at=seen, in_queue=False)
+def _with_endpoints(job: Job, at: float, ready: SliceReady | SliceHeld) -> Job:
+    since = at if ready.ready_at is None else ready.ready_at
+    return _change_serving(
+        job,
+        endpoints=ready.endpoints,
+        ready_at=since,
+        seen_at=None if since == at else at,
+        ends_at=ready.ends_at,
+        in_queue=False,
+    )
 
 
 def _condemned(job: Job, at: float, reason: str) -> Job:

@@ -78,6 +78,7 @@ class Cause(StrEnum):
     LOST_CONTACT = "LOST_CONTACT"
     BUDGET = "BUDGET"
     TIME_LIMIT = "TIME_LIMIT"  #: `max_time` is reached
+    PLANNED_END = "PLANNED_END"  #: the time of its slice, which was known from the start, is over
     CANCELLED = "CANCELLED"
     DEPENDENCY = "DEPENDENCY"  #: the condition on another job cannot be met any more
 
@@ -140,6 +141,10 @@ class Slice:
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
     tpu_slices: int = 1  #: number of TPU slices; more than one: Multislice
     bucket: str = ""  #: bucket of its attempts' files; empty: the job's
+    run_for: int | None = None  #: seconds for which it is requested; None: for any time
+    reservation: str = ""  #: that it is requested from; empty: the context's, or none
+    #: when the cloud takes it back, known since it is ready; None: at no time that is known
+    ends_at: float | None = None
     #: number of jobs that have had the slice: a host refuses a start with an older epoch
     epoch: int = 0
     received_from: str = ""  #: id of the previous job of the slice

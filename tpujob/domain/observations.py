@@ -53,6 +53,8 @@ class Present:
     suspending: bool = False
     #: by the cloud's record: when the newest of its nodes was created, or, without nodes, its request; 0: unknown
     created_at: float = 0.0
+    #: by the cloud's record: when it takes the slice back; None: it tells no time
+    ends_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,7 +237,7 @@ def code_view(code: Code | None) -> CodeView | None:
 
 def slice_view(slice: Slice, *, now: float, host_keys: str = "") -> SliceView:
     spent, least = usd([slice], now), usd([certain(slice)], now)
-    return SliceView(
+    view = SliceView(
         name=slice.name,
         type=slice.type,
         tpu_slices=slice.tpu_slices,
@@ -256,6 +256,9 @@ def slice_view(slice: Slice, *, now: float, host_keys: str = "") -> SliceView:
         host_keys=host_keys,
         jobs=[],
     )
+    if slice.ends_at is not None:
+        view["ends_at"] = rfc3339(slice.ends_at)
+    return view
 
 
 def attempt_view(

@@ -53,6 +53,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Warning", "; ".join(job.get("warnings", ()))),
         ("Ignored", words.ignored(job)),
         ("Upcoming", words.maintenance(job, now)),
+        ("Ends", words.planned_end(job, now)),
         ("Next", words.what_next(job, now)),
         ("Swap", words.condemned(job)),
         ("Element", words.element(job)),
@@ -223,6 +224,7 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Trouble", words.trouble(job, now)),
         ("Warning", "; ".join(job.get("warnings", ()))),
         ("Upcoming", words.maintenance(job, now)),
+        ("Ends", words.planned_end(job, now)),
     ]
     if (job["state"] == "running" and job["attempts"]) or job["step"] is not None:
         reasons += _progress(job, now)

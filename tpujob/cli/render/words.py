@@ -153,6 +153,17 @@ def maintenance(job: JobView, now: float) -> str:
     return f"{kind}maintenance of its hosts {when}{begins}; {consequence}"
 
 
+def planned_end(job: JobView, now: float) -> str:
+    """Say when the cloud takes back the job's slice, as planned; empty: at no time that is known."""
+    serving = (s for s in job["slices"] if s["role"] == "serving" and not s["gone_at"])
+    at = next((s["ends_at"] for s in serving if "ends_at" in s), None)
+    ends = seconds(at)
+    if ends is None:
+        return ""
+    left = f", in {span(ends - now)}" if ends > now else ""
+    return f"its slice, as planned: at {_utc(at)} UTC{left}"
+
+
 def _utc(at: str | None) -> str:
     """Return a view's time as `2026-11-29 04:00`."""
     return (at or "")[:16].replace("T", " ")

@@ -79,6 +79,9 @@ class QueueEntry:
     #: end of the time in which its own slice may be handed on; 0: it may not
     gives_until: float = 0.0
     epoch: int = 0  #: number of jobs that had its slice before
+    run_for: float = 0.0  #: seconds for which it requests a slice; 0: for any time
+    #: seconds that were left of its slice when its state began; None: no end is known
+    left: float | None = None
 
     @property
     def waits(self) -> bool:
@@ -93,7 +96,8 @@ class QueueEntry:
     def fits(self, giver: "QueueEntry") -> bool:
         """Return whether the job can use the slice of another job, by the two records."""
         usable = giver.holds in self.wanted and giver.holds not in self.uncopied
-        return usable and self.hand_on and giver.slice not in self.had
+        lasts = giver.left is None or giver.left >= self.run_for
+        return usable and lasts and self.hand_on and giver.slice not in self.had
 
 
 def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> QueueEntry:
@@ -136,6 +140,8 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
         had={s.name for s in job.slices},
         gives_until=gives_until(job),
         epoch=slice.epoch if slice else 0,
+        run_for=float(job.spec.tpu.run_for or 0.0),
+        left=slice.ends_at - job.state_since if slice and slice.ends_at is not None else None,
     )
 
 

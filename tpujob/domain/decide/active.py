@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram, soon
-from tpujob.domain.decide import holding, limits, releasing
+from tpujob.domain.decide import holding, limits, planned_end, releasing
 from tpujob.domain.decide.attempt_end import (
     began_at,
     best_progress,
@@ -192,11 +192,16 @@ def _interrupted(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _used_up(job: Job, seen: Observation, now: float) -> Decision | None:
-    """Decide whether a limit ends the attempt; not one whose program has just ended by itself."""
+    """Decide whether a limit or the planned end of its slice ends the attempt; not one whose program has just ended by
+    itself."""
     limit = limits.used_up(job, seen, now)
-    if limit is None or triage.ended(seen.heard, job.hosts):
+    if not (limit or planned_end.is_due(job, now)) or triage.ended(seen.heard, job.hosts):
         return None
-    return Decision(holding.stop_for_good(job, limit, seen.heard, now), StopProgram(), wake_in=1)
+    if limit is None:
+        stopped = holding.stop_before_end(job, seen.heard, now)
+    else:
+        stopped = holding.stop_for_good(job, limit, seen.heard, now)
+    return Decision(stopped, StopProgram(), wake_in=1)
 
 
 def _lost_slice(job: Job, look: Present, reports: Sequence[HostReport]) -> End:

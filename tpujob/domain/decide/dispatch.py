@@ -32,6 +32,7 @@ from tpujob.domain.decide import (
     group,
     holding,
     limits,
+    planned_end,
     provisioning,
     queued,
     releasing,
@@ -64,8 +65,9 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         decision = condemned.give_back(job, seen, now) or _within(decision, soon(job, now))
     if billed:
         decision = billing.with_note(job, decision, billed, now)
-    due = limits.due_in(job, seen, now)
-    return _with_needs(decision if due is None else _within(decision, due), seen)
+    for due in (limits.due_in(job, seen, now), planned_end.due_in(job, now)):
+        decision = decision if due is None else _within(decision, due)
+    return _with_needs(decision, seen)
 
 
 def decide_beside(job: Job, seen: Observation, now: float) -> Decision:

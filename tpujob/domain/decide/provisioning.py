@@ -3,7 +3,7 @@
 from tpujob.domain.actions import CreateSlice, Decision, StartProgram, soon
 from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.offers import Offer
-from tpujob.domain.decide import billing, condemned, holding, limits, releasing
+from tpujob.domain.decide import billing, condemned, holding, limits, planned_end, releasing
 from tpujob.domain.decide.attempt_end import slice_name
 from tpujob.domain.decide.queued import waited_out, waited_out_text
 from tpujob.domain.events import Event, EventKind, ReleaseStarted, SliceReady
@@ -11,7 +11,7 @@ from tpujob.domain.failures import retry
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.observations import Absent, Observation, Present, SliceState
-from tpujob.domain.text import duration, many
+from tpujob.domain.text import duration, many, utc
 from tpujob.errors import Scope
 
 #: seconds after which a request is given up that the cloud has begun to create
@@ -83,10 +83,12 @@ def _present(job: Job, look: Present, seen: Observation, now: float) -> Decision
 def _ready(job: Job, look: Present, seen: Observation, now: float) -> Decision:
     if condemned.still_running(job):
         return Decision(wake_in=2)
-    ready = f"{slice_name(job)} is ready with {many(len(look.endpoints), 'host')}"
-    text = f"{ready}; attempt {len(job.attempts) + 1} is being started"
     ready_at = billing.ready_since(job.slice, look, seen, now) if job.slice else now
-    happened = event(job, _E.SLICE_READY, now, text, SliceReady(look.endpoints, ready_at))
+    ends_at = planned_end.end_of(job.slice, look, ready_at) if job.slice else None
+    ready = f"{slice_name(job)} is ready with {many(len(look.endpoints), 'host')}"
+    until = "" if ends_at is None else f", until {utc(ends_at)}"
+    text = f"{ready}{until}; attempt {len(job.attempts) + 1} is being started"
+    happened = event(job, _E.SLICE_READY, now, text, SliceReady(look.endpoints, ready_at, ends_at))
     return Decision(happened, StartProgram(), wake_in=1)
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from tpujob.domain.actions import CreateSlice, Decision
 from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.capacity.entries import entry, wanted
-from tpujob.domain.decide import condemned, copying, limits
+from tpujob.domain.decide import condemned, copying, limits, planned_end
 from tpujob.domain.events import Event, EventKind, Finished, SliceReceived, SliceRequested
 from tpujob.domain.failures.retry import due_at
 from tpujob.domain.lifecycle import event
@@ -62,6 +62,8 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         name=_slice_name(job, k),
         k=k,
         bucket=datasets.bucket_for(job, chosen.zone),
+        run_for=planned_end.requested_for(job, chosen.pricing),
+        reservation=job.spec.tpu.reservation,
         **asdict(chosen),
     )
     kind = f"{chosen.pricing} {chosen.type}"
@@ -93,6 +95,9 @@ def receive(job: Job, giver: Job, seen: Observation, now: float) -> Event | None
         bucket=datasets.bucket_for(job, slice_.zone),
         provider=slice_.provider,
         epoch=slice_.epoch + 1,
+        run_for=slice_.run_for,
+        reservation=slice_.reservation,
+        ends_at=slice_.ends_at,
         received_from=giver.id,
     )
     attempt = len(job.attempts) + 1

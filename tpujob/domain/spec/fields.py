@@ -17,7 +17,7 @@ from pydantic_core import core_schema
 
 from tpujob.domain import members, secrets
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.hardware.pricing import PRICINGS
+from tpujob.domain.hardware.pricing import PRICINGS, RUN_FOR
 from tpujob.domain.spec.yaml import describe, shown
 from tpujob.errors import BadRequest, BadSpec
 
@@ -232,7 +232,7 @@ def count(limit: int, least: int = 0) -> Checked[int]:
     return Checked(check, {"type": "integer", "minimum": least, "maximum": limit})
 
 
-def time_span(limit: str) -> Checked[int]:
+def time_span(limit: str, least: str = "0s") -> Checked[int]:
     """Return a check for a time with its unit: text in files and JSON, seconds in the program."""
 
     def check(value: Any) -> int:
@@ -242,6 +242,8 @@ def time_span(limit: str) -> Checked[int]:
             )
         if seconds(value) > seconds(limit):
             raise ValueError(f"must be at most {limit}, not {value}")
+        if seconds(value) < seconds(least):
+            raise ValueError(f"must be at least {least}, not {value}")
         return seconds(value)
 
     return Checked(check, schema_of(_DURATION), time_text)
@@ -419,6 +421,10 @@ Grace = Annotated[int, time_span("10m")]
 Stall = Annotated[int, time_span("7d")]
 Ttl = Annotated[int, time_span("90d")]
 Wait = Annotated[int | None, optional(time_span("90d"))]
+RunFor = Annotated[int | None, optional(time_span(*RUN_FOR))]
+_RESERVATION = r"(projects/[a-z][-a-z0-9:.]{0,62}/(locations/[-a-z0-9]{1,30}/)?reservations/)?[a-z][-a-z0-9]{0,62}"
+_reservation = matching(_RESERVATION, "a name, or projects/P/reservations/NAME")
+Reservation = Annotated[str, Checked(or_empty(_reservation), schema_of(f"({_RESERVATION})?"))]
 OnBadHost = Annotated[Literal["swap", "release"], Word("way to treat a bad host")]
 Pattern = Annotated[str | None, optional(Checked(_regex))]
 Patterns = Annotated[tuple[str, ...], names("a pattern", Checked(_regex, {"type": "string"}), 16)]

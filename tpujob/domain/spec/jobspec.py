@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, model_validator
 
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec import group, queue, yaml
 from tpujob.domain.spec.data import Datasets
@@ -20,6 +21,7 @@ from tpujob.domain.spec.errors import Problem, bad_spec, validate
 from tpujob.domain.spec.fields import Checked, SpecPart
 from tpujob.domain.spec.watch import Watch, WatchSpec
 from tpujob.domain.spec.yaml import EACH, KeyPath, describe
+from tpujob.domain.text import listed
 
 # Budget --------------------------------------------------------------------------------------------------------------
 
@@ -192,7 +194,18 @@ class Tpu(kinds.SpecPart):
         (), description="Zones, best first. Default: those of the context that have the type."
     )
     pricing: kinds.Pricing = Field(
-        "spot", description="spot can be preempted; reserved needs a reservation."
+        "spot",
+        description="spot can be preempted; reserved and calendar need a reservation; flex-start and calendar end "
+        "at a time that is known before.",
+    )
+    run_for: kinds.RunFor = Field(
+        None,
+        description="How long a flex-start slice runs, 10m to 7d. It is billed for its use alone.",
+    )
+    reservation: kinds.Reservation = Field(
+        "",
+        description="Name of the reservation, or projects/P/reservations/NAME: for calendar; for reserved instead of "
+        "that of the context.",
     )
     allow_cross_region: bool = Field(
         False,
@@ -214,6 +227,26 @@ class Tpu(kinds.SpecPart):
                 "runtime_version cannot fit types of several generations "
                 f"({', '.join(sorted(generations))}); leave it out"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _terms_with_their_keys(self) -> Self:
+        terms = find_pricing(self.pricing)
+        if terms.takes_run_for and self.run_for is None:
+            raise ValueError(f"pricing {terms.name} needs run_for, such as `run_for: 6h`")
+        if self.run_for is not None and not terms.takes_run_for:
+            raise ValueError(f"run_for goes with pricing: flex-start, not with {terms.name}")
+        if terms.needs_reservation and not self.reservation:
+            raise ValueError(f"pricing {terms.name} needs the name of its reservation")
+        if self.reservation and terms.waits_in_queue:
+            raise ValueError(
+                f"reservation goes with pricing: reserved or calendar, not with {terms.name}"
+            )
+        generations = [accelerators.find(type).generation for type in self.types]
+        known = [name for name in generations if name in accelerators.GENERATIONS]
+        if others := [name for name in known if name not in (terms.generations or known)]:
+            offered = listed(terms.generations)
+            raise ValueError(f"pricing {terms.name} is offered for {offered}, not for {others[0]}")
         return self
 
     @model_validator(mode="after")
@@ -277,6 +310,9 @@ class Recovery(kinds.SpecPart):
     bad_hosts: kinds.Failures = Field(10, description="Retries on other hardware after bad hosts.")
     preflights: kinds.Failures = Field(5, description="Retries after failed checks of the hosts.")
     busy: kinds.Failures = Field(3, description="Retries after another process held the TPU.")
+    planned_ends: kinds.Preemptions = Field(
+        0, description="Further slices after the planned end of one (flex-start, calendar)."
+    )
     memory: kinds.Failures = Field(1, description="Retries after memory was used up.")
     restarts: kinds.Failures = Field(
         10, description="Restarts that the program asks for (exit code 75) without new progress."
@@ -428,6 +464,10 @@ def _validated(data: Mapping[str, Any], document: yaml.Document | None) -> JobSp
     if spec.env and spec.env.kind in FROM_FILE and spec.code is None:
         text = f"{spec.env.source[:100]} is read from code, which is not given; add `code: .`"
         raise bad_spec([Problem(("env", spec.env.kind), text)], document)
+    if spec.tpu.run_for is not None and spec.tpu.run_for < (least := spec.stop_grace + 360):
+        grace, wanted = kinds.time_text(spec.stop_grace), kinds.time_text(least)
+        text = f"must be at least {wanted}, as stop_grace takes {grace} of it and a stop comes a minute before the end"
+        raise bad_spec([Problem(("tpu", "run_for"), text)], document)
     size = len(json.dumps(dump(spec)))
     if size > MAX_RECORD:
         text = (

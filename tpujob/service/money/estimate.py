@@ -18,6 +18,7 @@ from tpujob.api import (
 from tpujob.domain.capacity.site import Site
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import PriceList
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.model import Job
 from tpujob.domain.money import budget
 from tpujob.domain.money.conditions import Conditions, conditions
@@ -75,9 +76,17 @@ class Forecaster:
             checkpoint=stated.get("checkpoint_every", _checkpoints(spec, seconds)),
             preemptions=spec.recovery.preemptions,
             wait=None if "wait" in expected.unknown else spec.recovery.wait,
+            run_for=_program_time(spec, use.pricing),
+            planned_ends=spec.recovery.planned_ends,
         )
         outcome = forecast(work, expected)
         return Outlook(float(hours), outcome, expected, amounts(use, outcome, self._prices))
+
+
+def _program_time(spec: JobSpec, pricing: str) -> float | None:
+    """Return for how long a slice may serve before the program is stopped for its planned end; None: for any time."""
+    run_for = spec.tpu.run_for if find_pricing(pricing).takes_run_for else None
+    return None if run_for is None else run_for - budget.LOOK - spec.stop_grace
 
 
 def _checkpoints(spec: JobSpec, seconds: float) -> float:
@@ -97,6 +106,7 @@ def forecast_view(outlook: Outlook, *, emulated: bool = False) -> ForecastView:
         wall_hours=None if "wait" in expected.unknown else _hours(outcome.wall),
         billed_hours=_hours(outcome.billed),
         preemptions=_range(outcome.preemptions),
+        planned_ends=outcome.planned_ends,
         list_micros=_range(costs.list) if costs.priced else None,
         pay_micros=_range(pay) if costs.priced or emulated else None,
         waiting_hours=_unless("wait" in expected.unknown, outcome.waiting / 3600, 6),

@@ -40,6 +40,23 @@ def test_without_preemptions_a_job_is_billed_for_its_work_its_setup_and_its_rele
     assert result.waiting == pytest.approx(600, rel=0.1)
 
 
+@pytest.mark.parametrize(("hours", "ends"), [(2.9, 0), (3.1, 1), (8.9, 2)])
+def test_each_planned_end_costs_a_setup_a_release_and_a_wait(hours: float, ends: int):
+    """A slice serves for three hours besides its set-up."""
+    work = PlannedWork(hours * HOUR, run_for=3 * HOUR + 300, planned_ends=2)
+    result = forecast(work, expect())
+    assert result.planned_ends == ends
+    assert result.billed.p50 == pytest.approx(hours * HOUR + (ends + 1) * (300 + 60))
+    assert result.waiting == pytest.approx((ends + 1) * 600, rel=0.1)
+    assert result.redone == pytest.approx(0, abs=0.01)
+    assert result.fails < 0.01
+
+
+def test_a_job_fails_whose_planned_ends_are_too_few():
+    work = PlannedWork(10 * HOUR, run_for=3 * HOUR, planned_ends=2)
+    assert forecast(work, expect()).fails == 1
+
+
 def test_the_expected_number_of_preemptions_is_that_of_a_poisson_process():
     """Each hour of a slice loses 1/4; without set-up, and with a checkpoint at once, 40 hours lose 10."""
     result = forecast(

@@ -314,11 +314,27 @@ WRONG = (
     MINIMAL.replace("v4-16", "[]"),
     MINIMAL.replace("v4-16", "{a: b}"),
     MINIMAL.replace("v4-16", "tpu7x-8"),
+    MINIMAL.replace("v4-16", "tpu8t-16"),
     "name: a\ntpu: v4-8\nrun: {command: x}\n",
     "name: a\ntpu: {type: v4-8}\nrun:\n",
     "name: a\ntpu: {type: v4-8, pricing: preemptible}\nrun: {command: x}\n",
     "name: a\ntpu: {type: v4-8, zones: [us-central2b]}\nrun: {command: x}\n",
     "name: a\ntpu: {type: [v4-8, v3-8], slices: 2}\nrun: {command: x}\n",
+    *(
+        f"name: a\ntpu: {{type: {tpu}}}\nrun: {{command: x}}\nstop_grace: 10m\n"
+        for tpu in (
+            "v6e-8, pricing: flex-start",
+            "v6e-8, pricing: flex-start, run_for: 5m",
+            "v6e-8, pricing: flex-start, run_for: 8d",
+            "v6e-8, pricing: flex-start, run_for: 15m",
+            "v6e-8, run_for: 6h",
+            "v6e-8, pricing: calendar",
+            "v6e-8, pricing: calendar, reservation: my lab",
+            "v6e-8, reservation: lab",
+            "[v6e-8, v4-8], pricing: flex-start, run_for: 6h",
+            "v4-8, pricing: calendar, reservation: lab",
+        )
+    ),
     "name: a\ntpu: {type: [v4-8, v5p-8], runtime_version: x}\nrun: {command: x}\n",
     "name: a\ntpu: {type: v4-8}\nrun: {}\n",
     "name: a\ntpu: {type: v4-8}\nrun: {workload: mlp, command: x}\n",
