@@ -37,6 +37,8 @@ CONDEMNED = 30 * 60.0
 NOTICED, ENDED = 300.0, 240.0
 #: hosts or agents that say nothing more: silence by two signals, or a launch that never ends
 SILENT, AGENT_GONE, NEVER_BEGUN = 25 * 60.0, 40 * 60.0, 45 * 60.0
+#: the planned end of a slice until its program is told, which is less than the time that is left for that
+TOLD = 40.0
 #: a hang: beside its own limit
 HANG = 300.0
 #: a backend looks at a job with a slice within a lease, a resync and a patient look
@@ -132,6 +134,8 @@ class Bounds:
         until = max((self.queue.retried_at(name, job.id) for name in right), default=0.0)
         if self._age("L4", job.id, until > now + MAX_DELAY, UNATTENDED):
             self.broken("L4", job.id, f"its next request is put off by {until - now:.0f} s")
+        if self._age("P1", job.id, self.play.monitor.planned.is_due(job), TOLD * self._patience):
+            self.broken("P1", job.id, "its slice ends, and its program was not told")
         kind, limit = self._trouble(job, now)
         if kind != self._named.get(job.id):
             self._ages.pop(("L2", job.id), None)

@@ -15,6 +15,7 @@ from tests.support.simulation.copies import Arrivals
 from tests.support.simulation.effects import HOUR, Outage
 from tests.support.simulation.hardware import Accusations, Offers
 from tests.support.simulation.machines import Machine
+from tests.support.simulation.planned_ends import PlannedEnds
 from tests.support.simulation.programs import Program
 from tests.support.simulation.queue_checks import QueueChecks
 from tests.support.simulation.sim import Violation
@@ -86,6 +87,7 @@ class Monitor:
         self.offers = Offers(self.broken)
         self.accusations = Accusations(play.world, self.broken)
         self.views = Views(play.world, self.broken)
+        self.planned = PlannedEnds(play.world, self.jobs, self.broken)
         self.queue = self.bounds.queue = QueueChecks(play.sim, self.jobs, self.broken, store_outage)
         self.rolled_back, self.resumed = self.checkpoints.rolled_back, self.checkpoints.resumed
 
@@ -141,6 +143,7 @@ class Monitor:
         self._reasoned(before, job, event)
         self.budgets.committed(before, job, event)
         self.queue.committed(self._who(), before, job, event)
+        self.planned.committed(before, job, event)
         self.views.check(job)
         if job.state.final:
             self._history(job)

@@ -13,7 +13,7 @@ from tests.support.simulation.plans import Work
 from tests.support.simulation.play import Play
 from tests.support.simulation.profile import RATES, Profile
 from tests.support.simulation.sim import EPOCH, Violation
-from tests.support.simulation.users import TWO_REGIONS, spec
+from tests.support.simulation.users import FLEX, TWO_REGIONS, spec
 from tests.support.simulation.world import ZONES
 from tpujob.domain.access import BACKEND, Principal, Role
 from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
@@ -120,6 +120,12 @@ def _preempted_and_full(play: Play, machine: Machine) -> None:
     """Preempt the slice, and leave its region without capacity: the job moves."""
     _stockout(play)
     _preempted(play, machine)
+
+
+def _no_backend_at_its_end(play: Play, machine: Machine) -> None:
+    """Let no backend live from a minute before the program is to be told that its slice ends."""
+    ends_at = machine.ends_at or math.inf
+    play.sim.at(ends_at - 150, lambda: play.no_backend(400))
 
 
 def _source_changes(play: Play) -> None:
@@ -524,6 +530,9 @@ _LAB = QueueSettings(hand_on="lab")
 #: an hour, and more than a small budget pays for
 _LONG = Work(360)
 
+_TEN_MINUTES = FLEX | {"run_for": "10m"}
+_ENDING = {"tpu": _TEN_MINUTES, "recovery": {"stall": "5m", "planned_ends": 9}}
+
 SCENARIOS: Mapping[str, Scenario] = {
     s.name: s
     for s in (
@@ -720,6 +729,15 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             "small ones pass a big one", queue.small_ones_pass, more=queue.SMALL,
             queue=QueueSettings(quota={"us-central2-b/v4/spot": 16})
+        ),
+        Scenario("its slice ends as planned", nothing, work=Work(100), more=_ENDING),
+        Scenario(
+            "its slice ends as planned, and no other follows", nothing, work=Work(100), ends=_FAILED,
+            more={"tpu": _TEN_MINUTES}
+        ),
+        Scenario(
+            "its slice ends while no backend lives", running(_no_backend_at_its_end),
+            work=Work(100), more=_ENDING
         ),
         Scenario("data may not be copied", _copy_refused, ends=_FAILED, late=_SUCCEEDED, data=True),
     )

@@ -50,6 +50,9 @@ TWO_REGIONS = {
 }
 
 
+#: the only terms that end as planned whose price is known in one of the zones
+FLEX = {"type": "v6e-16", "zones": ["us-east5-a", "us-east5-b"], "pricing": "flex-start"}
+
 #: the commands of users, by name
 VERBS: Mapping[str, Callable[[Jobs, str], object]] = {
     "hold": lambda api, job: api.hold(job),
@@ -110,6 +113,12 @@ class User:
             document["tpu"] = document["tpu"] | {"slices": 2}
         if random.random() < profile["runtimes"] and isinstance(document["tpu"]["type"], str):
             document["tpu"] = document["tpu"] | {"runtime_version": "tpu-ubuntu2204-base"}
+
+        if random.random() < profile["flex_start"]:
+            slices = {"slices": 2} if document["tpu"].get("slices") else {}
+            run_for = random.choice(("10m", "1h", "4h"))
+            document["tpu"] = FLEX | slices | {"run_for": run_for}
+            document["recovery"] |= {"planned_ends": random.choice((0, 1, 100))}
 
     def _meddle(self) -> None:
         word = self.random.choices([*self.meddles], [*self.meddles.values()])[0]
