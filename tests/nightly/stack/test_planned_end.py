@@ -33,7 +33,7 @@ def test_a_program_saves_before_its_slice_ends_and_goes_on(
     stack: LocalStack, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
-    stack.run("emulator", "max-run", "110s")
+    stack.run("emulator", "max-run", "3m")
     job_id = stack.create(
         "flex",
         f"python3 -c {shlex.quote(PROGRAM)} {go}",
