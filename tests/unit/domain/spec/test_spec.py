@@ -78,6 +78,8 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
             "type": ["v4-16"],
             "zones": [],
             "pricing": "spot",
+            "run_for": None,
+            "reservation": "",
             "allow_cross_region": False,
             "runtime_version": None,
             "slices": 1,
@@ -99,6 +101,7 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
             "preflights": 5,
             "busy": 3,
             "memory": 1,
+            "planned_ends": 0,
             "restarts": 10,
             "attempts": None,
             "stall": "15m",
@@ -431,7 +434,7 @@ def test_a_spec_from_a_client_is_checked_the_same_way() -> None:
         parse({"name": "a", "tpu": {"type": "v4-8", "zone": "x"}, "run": {"command": "x"}})
     assert error.value.message == (
         "tpu.zone: no such key; did you mean zones? "
-        "Allowed in tpu: allow_cross_region, pricing, runtime_version, slices, type, zones"
+        "Allowed in tpu: allow_cross_region, pricing, reservation, run_for, runtime_version, slices, type, zones"
     )
     for number in (2**63, -(2**63)):
         program = {"workload": "mlp", "args": {"seed": number}}
