@@ -1,5 +1,6 @@
 """The queue of a lab: the plans of each backend, and their effects on records (Q1, Q2, Q7, Q8, Q10, Q13-Q15)."""
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -359,6 +360,8 @@ class QueueChecks:
             self.broken("Q6", heir.id, f"{took.name} was handed on as {same[1]}, and is {same[0]}")
         if heir.desired is not DesiredState.RUN or not (giver.spec.hand_on and heir.spec.hand_on):
             self.broken("Q6", heir.id, f"{took.name} was handed on to a job that is not to have it")
+        if _left(giver) < (heir.spec.tpu.run_for or 0):
+            self.broken("Q6", heir.id, f"{took.name} was handed on, and ends before it is needed")
 
     def deleting(self, name: str, job: Job, slice: Slice, seen: SliceSeen | None) -> None:
         """Q15: no slice that a job waits for is deleted before an attempt to hand it on."""
@@ -387,13 +390,14 @@ class QueueChecks:
         begun = self.ticked.get((name, job.id), 0.0)
         plans = [planned for planned in self.plans[name] if planned.now > begun - KNOWN]
         giver = self.entry(job)
-        waiting = [set(rules.heirs(planned, giver, self._hands_on(begun))) for planned in plans]
+        fits = self._hands_on(begun, _left(job))
+        waiting = [set(rules.heirs(planned, giver, fits)) for planned in plans]
         heirs = set.intersection(*waiting) if len(waiting) > 1 else set()
         if heirs and any(planned.now <= begun for planned in plans):
             text = f"{slice.name} is deleted, while {', '.join(sorted(heirs))} waits for the same"
             self.broken("Q15", job.id, text)
 
-    def _hands_on(self, begun: float) -> Callable[[str], bool]:
+    def _hands_on(self, begun: float, left: float) -> Callable[[str], bool]:
         def fits(job_id: str) -> bool:
             job = self.jobs.get(job_id)
             return (
@@ -403,7 +407,14 @@ class QueueChecks:
                 and job.desired is DesiredState.RUN
                 and job.spec.budget is None
                 and not job.data
+                and left >= (job.spec.tpu.run_for or 0)
                 and self.changed.get(job_id, 0.0) < begun - KNOWN
             )
 
         return fits
+
+
+def _left(giver: Job) -> float:
+    """Return the seconds that were left of its newest slice when its present state began."""
+    ends_at = giver.slices[-1].ends_at
+    return math.inf if ends_at is None else ends_at - giver.state_since
