@@ -221,6 +221,7 @@ class SliceHeld:
     ready_at: float | None = None  #: as in `SliceReady`
     #: state after the release, if the slice is released once the program stops
     next_state: State | None = None
+    gives_way_to: str = ""  #: id of a job of a higher priority, for which the program stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +237,7 @@ class ReleaseStarted:
     refused: Cause | None = None  #: cause with which the request was refused
     scope: Scope = ""  #: of the refusal
     limit: int | None = None  #: of the quota, in its own unit; None: unknown
+    gives_way_to: str = ""  #: id of a job of a higher priority, for which the request is withdrawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,3 +381,9 @@ class Event:
     billed: SliceBilled | None = None
     seq: int = 0  #: version of the job after the event; 0 until it is stored
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def gives_way_to(self) -> str:
+        """The id of the job for which this event gives up a slice or a request; empty: for none."""
+        payload = self.payload
+        return payload.gives_way_to if isinstance(payload, SliceHeld | ReleaseStarted) else ""

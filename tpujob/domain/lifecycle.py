@@ -52,6 +52,7 @@ from tpujob.domain.model import (
     DesiredState,
     End,
     Endpoint,
+    GaveWay,
     IdlePeriod,
     Job,
     Outcome,
@@ -229,7 +230,8 @@ def _folded(job: Job, event: Event) -> Job:
             ended = replace(_take_retry(_end_attempt(job, at, end), budget), wake=at + delay)
             retried = event.kind is _E.ATTEMPT_RETRIED
             return _new_attempt(ended, at) if retried else _condemned(ended, at, reason)
-        case SliceHeld(until, end, endpoints, ready_at, then):
+        case SliceHeld(until, end, endpoints, ready_at, then, to):
+            job = _given_way(job, at, to)
             seen = job if end else _with_endpoints(job, at, ready_at, endpoints)
             held = _end_attempt(job, at, end) if end else seen
             cause = end.cause if end and then is State.FAILED else held.cause
@@ -238,10 +240,10 @@ def _folded(job: Job, event: Event) -> Job:
             )
         case SliceKept(until):
             return replace(job, hold_until=until)
-        case ReleaseStarted(then, cause, budget, refused, scope, limit):
+        case ReleaseStarted(then, cause, budget, refused, scope, limit, to):
             refused_as = {"refused": refused, "refused_scope": scope, "refused_limit": limit}
             refused_job = _change_serving(job, **refused_as) if refused else job
-            return _leaving(refused_job, then, cause, budget, reason)
+            return _leaving(_given_way(refused_job, at, to), then, cause, budget, reason)
         case Requeued(delay):
             return replace(job, wake=at + delay, next_state=None, cause=None, hold_until=None)
         case Finished(cause):
@@ -446,6 +448,10 @@ def _leaving(job: Job, then: State, cause: Cause | None, budget: str, reason: st
     """Return the job as it enters RELEASING, with the state after that and the reason of the deletion."""
     left = _change_serving(_take_retry(job, budget), delete_reason=reason, in_queue=False)
     return replace(left, next_state=then, cause=cause, hold_until=None)
+
+
+def _given_way(job: Job, at: float, to: str) -> Job:
+    return _change_serving(job, gave_way=GaveWay(to, at)) if to else job
 
 
 def _take_retry(job: Job, budget: str) -> Job:

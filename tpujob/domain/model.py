@@ -79,6 +79,7 @@ class Cause(StrEnum):
     BUDGET = "BUDGET"
     TIME_LIMIT = "TIME_LIMIT"  #: `max_time` is reached
     CANCELLED = "CANCELLED"
+    GAVE_WAY = "GAVE_WAY"  #: a job of a higher priority needs its chips; it is queued again
     DEPENDENCY = "DEPENDENCY"  #: the condition on another job cannot be met any more
 
 
@@ -98,6 +99,14 @@ class Endpoint:
     @property
     def address(self) -> str:
         return self.external_ip or self.internal_ip
+
+
+@dataclass(frozen=True, slots=True)
+class GaveWay:
+    """That a job gave up its slice, or its request for one, for a job of a higher priority."""
+
+    to: str  #: id of that job
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +153,7 @@ class Slice:
     epoch: int = 0
     received_from: str = ""  #: id of the previous job of the slice
     handed_to: str = ""  #: id of the next job of the slice; this job's billing ended at `gone_at`
+    gave_way: GaveWay | None = None
 
     @property
     def place(self) -> tuple[str, str, str]:

@@ -208,6 +208,7 @@ class ReasonKind(StrEnum):
     REFUSED = "refused"  #: the cloud refused as much of its offer recently, or less
     TOO_BIG = "too_big"  #: it needs more chips than the project's quota has, or each owner's limit
     HANDED_ON = "handed_on"  #: it receives the slice of a job whose program has ended
+    GIVEN_WAY = "given_way"  #: jobs of low priority stop, or have stopped, for it
 
 
 _K = ReasonKind
@@ -258,6 +259,13 @@ class Place(NamedTuple):
     order: Order | None = None  #: None: it may not start yet
 
 
+class GiveWay(NamedTuple):
+    """The request for which a job of low priority gives up its slice."""
+
+    to: str  #: id of the job that makes it
+    shape: str  #: of the slice, as `Wanted.shape`
+
+
 @dataclass(frozen=True, slots=True)
 class HandOver:
     """The alternatives to deleting a slice whose program has ended."""
@@ -298,6 +306,7 @@ class Observation:
     funds: Funds = NO_FUNDS
     place: Place | None = None  #: of a waiting job; None: it may request any of its offers
     hand_over: HandOver = NO_HAND_OVER  #: of a job whose program has ended
+    gives_way_to: str = ""  #: id of the job that needs its chips; empty: it keeps them
     at: float = 0.0  #: start of the observation, which is the time of the decision
     took: float = 0.0  #: duration of the observation in seconds
     #: names of slices whose state is from a list of some seconds ago; the others were polled by name

@@ -52,6 +52,8 @@ PROBED = 16
 _REPORTING = frozenset({State.PREPARING, State.RUNNING, State.HOLDING})
 #: states in which it matters what the cloud has refused lately
 _ASKING = frozenset({State.QUEUED, State.PROVISIONING, State.RELEASING})
+#: states in which a job may give way to another one
+_GIVING_WAY = frozenset({State.PROVISIONING, State.RUNNING})
 
 
 class Observer:
@@ -67,10 +69,11 @@ class Observer:
         funds: Callable[[Job], Funds],
         place: Callable[[Job], Place],
         hand_over: Callable[[Job], HandOver],
+        gives_way_to: Callable[[Job], str],
     ) -> None:
         self.hosts, self.blobs, self.clock = ports.hosts, ports.blobs, ports.clock
         self.circuits, self.prices, self.funds = circuits, prices, funds
-        self.place, self.hand_over = place, hand_over
+        self.place, self.hand_over, self.gives_way_to = place, hand_over, gives_way_to
         self.report_every = report_every
         self.report_cache = ReportCache(ports.blobs, ports.clock, prices)
         self.slices = ports.slices
@@ -122,6 +125,7 @@ class Observer:
             hand_over=self.hand_over(job)
             if job.state is State.RELEASING and live.can_hand_over
             else NO_HAND_OVER,
+            gives_way_to=self.gives_way_to(job) if job.state in _GIVING_WAY else "",
         )
 
     def extend(self, job: Job, seen: Observation, needs: Needs) -> Observation:

@@ -17,6 +17,7 @@ from operator import attrgetter
 from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.dependencies import JobEnd, facts_of
 from tpujob.domain.capacity.entries import QueueEntry, Wanted, entry, wanted
+from tpujob.domain.capacity.giving_way import gives_way_at
 from tpujob.domain.capacity.planning import QueuePlan, plan
 from tpujob.domain.capacity.run_lengths import RunLengths
 from tpujob.domain.capacity.settings import QueueSettings
@@ -24,7 +25,7 @@ from tpujob.domain.capacity.usage import RecentUsage, fade, sums, used
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.model import Job, State
-from tpujob.domain.observations import OWN, Circuit, HandOver, Place, ReasonKind
+from tpujob.domain.observations import OWN, Circuit, GiveWay, HandOver, Place, ReasonKind
 from tpujob.domain.spec.elements import at_once
 from tpujob.engine.groups import GETS, STOPPED, Groups
 from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError, Transient
@@ -123,6 +124,21 @@ class Queue:
             alternatives = HandOver(self._plan.heirs.get(job.id, ""), keep)
         self._announce(news, but=job.id)
         return alternatives
+
+    def gives_way(self, job: Job, *, fresh: bool = False) -> GiveWay | None:
+        """Return the request for which the job is to give up its slice; None: it keeps the slice. `fresh`: by a plan of
+        everything that is stored now."""
+        if not self.settings.give_way or gives_way_at(job) == inf:
+            return None
+        with self._lock:
+            if fresh:
+                self.read()
+            self._read()
+            self._learn_again(job)
+            news = self._replan(fresh=fresh)
+            found = self._plan.gives_way.get(job.id)
+        self._announce(news, but=job.id)
+        return found
 
     def pass_over(self, job_id: str, slice: str) -> None:
         """Plan that slice for other jobs than this one, which could not use it, until its record changes."""
@@ -337,20 +353,22 @@ class Queue:
 
     # The plan ---------------------------------------------------------------------------------------------------------
 
-    def _replan(self, *, now_for: str = "") -> list[str]:
-        """Make a new plan if it is time, or at once for a job whose program has ended since the last one. Returns the
-        jobs that may start now, or never, and might not before, and those whose slices are wanted now."""
+    def _replan(self, *, now_for: str = "", fresh: bool = False) -> list[str]:
+        """Make a new plan if it is time, or at once for a job whose program has ended since the last one; `fresh`: at
+        once for any change. Returns the jobs that may start now, or never, and might not before, and those whose slices
+        are wanted now."""
         now = self._clock.now()
         age = now - self._planned_at
         due = self._dirty or now >= self._plan.next_at or age >= REFRESH or age < 0
-        if not due or (0 <= age < len(self._entries) / self.planned and now_for not in self._ended):
+        waits = 0 <= age < len(self._entries) / self.planned and now_for not in self._ended
+        if not due or (waits and not fresh):
             return []
         waiting = {(entry.share, entry.owner) for entry in self._entries.values() if entry.waits}
         # of the jobs of one owner, only a quota asks how long they take
         refused = self._circuits()
         limited = self.settings.quota or any(c.limit is not None for c in refused.values())
         usage = self._usage(now) if len(waiting) > 1 or limited else RecentUsage()
-        old, freed = self._plan.places, self._plan.freed
+        old, leaving = self._plan.places, self._plan.freed | self._plan.gives_way.keys()
         self._plan = plan(self._entries.values(), self.settings, refused, usage, now, self)
         self._planned_at, self._dirty = now, False
         self._ended.clear()
@@ -358,7 +376,7 @@ class Queue:
             job_id
             for job_id, place in self._plan.places.items()
             if (place.ask or place.broken) and not _moves(old.get(job_id))
-        ] + [*(self._plan.freed - freed)]
+        ] + [*((self._plan.freed | self._plan.gives_way.keys()) - leaving)]
 
     def _announce(self, news: Iterable[str], but: str = "") -> None:
         for job_id in news:

@@ -23,7 +23,14 @@ from tpujob.domain.actions import (
     StopProgram,
 )
 from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
-from tpujob.domain.decide import decide, decide_beside, follow_up, handed_on, receive
+from tpujob.domain.decide import (
+    can_request,
+    decide,
+    decide_beside,
+    follow_up,
+    handed_on,
+    receive,
+)
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures.accusations import accusations
 from tpujob.domain.hardware.prices import LIST, PriceList
@@ -38,7 +45,7 @@ from tpujob.engine.groups import Groups
 from tpujob.engine.observer import Observer
 from tpujob.engine.queue import Queue
 from tpujob.engine.spending import CircuitBreaker, Spending
-from tpujob.errors import Conflict, Fenced, NotFound
+from tpujob.errors import Conflict, DamagedRecord, Fenced, NotFound
 from tpujob.lib import log_context
 from tpujob.lib.lru import LruDict
 from tpujob.ports import Lease, Ports, Write
@@ -91,6 +98,7 @@ class Reconciler:
             self.spending.of,
             self.queue.of,
             self.queue.hand_over,
+            self._gives_way_to,
         )
         self.actor = Actor(
             ports,
@@ -142,6 +150,8 @@ class Reconciler:
             decision = replace(decision, wake_in=COPIED)
         if decision.event is None and action is None:
             return decision, False
+        if decision.event and (to := decision.event.gives_way_to):
+            return decision, self._give_way(job, to, seen, decision.event, action, began)
         return decision, self._carry_out(job, seen, decision.event, action, began)
 
     def tidy(self, live: Sequence[Job]) -> None:
@@ -243,6 +253,41 @@ class Reconciler:
         self._written(heir, receiver, got, began)
         self.queue.news(heir.id)
         return True
+
+    def _gives_way_to(self, job: Job) -> str:
+        """Return the id of the job that needs the chips of this one, and that would request a slice at once if they
+        were free; empty: there is none."""
+        needed = self.queue.gives_way(job)
+        if needed is None:
+            return ""
+        try:
+            head = self.store.peek(needed.to)
+        except (NotFound, DamagedRecord):
+            return ""
+        ready = can_request(head, needed.shape, self.observer.look(head), self.clock.now())
+        return needed.to if ready else ""
+
+    def _give_way(
+        self,
+        job: Job,
+        to: str,
+        seen: Observation,
+        happened: Event,
+        action: Action | None,
+        began: float,
+    ) -> bool | None:
+        """Carry it out under the lease of the other job, too, if a plan of everything that is stored agrees: of several
+        backends, one stops jobs for it at a time."""
+        heads = self._lease(to, LEASE)
+        if heads is None:
+            return None
+        try:
+            needed = self.queue.gives_way(job, fresh=True)
+            if needed is None or needed.to != to:
+                return None
+            return self._carry_out(job, seen, happened, action, began)
+        finally:
+            self.store.release(heads)
 
     def _received(self, giver: Job, job_id: str) -> tuple[Job, Event | None]:
         """Return that job, and the event by which it gets the giver's slice; None: it cannot use it now."""

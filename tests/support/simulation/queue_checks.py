@@ -1,8 +1,9 @@
-"""The queue of a lab: the plans of each backend, and their effects on records (Q1, Q2, Q7, Q8, Q10, Q13-Q15)."""
+"""The queue of a lab: the plans of each backend, and their effects on records (Q1, Q2, Q7-Q10, Q13-Q15)."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from tests.support.simulation import queue_rules as rules
@@ -27,6 +28,9 @@ AGAIN = 60.0
 SELDOM = 120.0
 #: micro-dollars by which what was used may differ: clocks do
 CENTS = 100_000.0
+#: seconds for which a job runs before it gives way, and between two times that it does; seconds by which the times of
+#: a plan and of what follows from it may differ
+RAN, HOURLY, SLACK = 1200.0, 3600.0, 60.0
 _GETS = (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED)
 _HARMLESS = (None, Cause.CRASH, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP)
 
@@ -205,12 +209,65 @@ class QueueChecks:
                 self.broken("Q5", job.id, f"keeps its slice until {job.hold_until}, not {latest}")
         if event.kind is EventKind.HANDED_OVER:  # with its slice
             self.asked[job.id] = name, self.sim.now
+        if event.gives_way_to:
+            self._may_give_way(name, before, job, event)
         if event.kind in _GETS:
             self._may_get(before, event)
             self._may_name_its_share(name, job)
             self.asked[job.id] = name, self.sim.now
             if event.kind is EventKind.SLICE_REQUESTED:
                 self._within_limits(name, job)
+
+    def _may_give_way(self, name: str, before: Job, job: Job, event: Event) -> None:
+        """Q9: a job of low priority gives way to one of a higher priority that waits: before it has a slice, or when it
+        has run for 20 min; once an hour, at no cost of retries, and only while chips are lacking."""
+        head = self.jobs[event.gives_way_to]
+        priorities = before.spec.priority, head.spec.priority
+        if priorities[0] != "low" or priorities[1] == "low":
+            self.broken("Q9", job.id, f"gives way to {head.id}: priorities {priorities}")
+        if not self.plans[name][-1].settings.give_way:
+            self.broken("Q9", job.id, f"gives way to {head.id}, and nobody is to give way")
+        if head.state is not State.QUEUED and self._age(head.id) > KNOWN:
+            self.broken("Q9", job.id, f"gives way to {head.id}, which is {head.state}")
+        attempt = before.attempt if before.state is State.RUNNING else None
+        ran = event.at - (attempt.running_at or event.at) if attempt else RAN
+        if ran < RAN - SLACK or before.state not in (State.PROVISIONING, State.RUNNING):
+            self.broken("Q9", job.id, f"gives way after {ran:.0f} s, while it is {before.state}")
+        for earlier in before.slices:
+            if earlier.gave_way and event.at - earlier.gave_way.at < HOURLY - SLACK:
+                ago = event.at - earlier.gave_way.at
+                self.broken("Q9", job.id, f"gives way for the second time in {ago:.0f} s")
+        if job.retries_used != before.retries_used:
+            self.broken("Q9", job.id, f"has spent a retry: {job.retries_used}")
+        self._suffices(name, job, head)
+
+    def _suffices(self, name: str, job: Job, head: Job) -> None:
+        """Q9: without the chips of this job the other one cannot start. Jobs that lately began or ceased to hold chips
+        may not be known yet."""
+        newest = self.plans[name][-1]
+        quota, held = newest.settings.quota, self.entry(job).holds
+        if held is None or held.pool not in quota:
+            return
+        pool, free = held.pool, quota[held.pool] - held.chips
+        needed = [w.chips for w in self.entry(head).wanted if w.pool == pool]
+        if not needed:
+            return
+        for asks in takewhile(head.id.__ne__, newest.plan.order):
+            ways = self.entry(self.jobs[asks]).wanted if newest.plan.places[asks].ask else ()
+            free -= max((w.chips for w in ways if w.pool == pool), default=0)
+        for other in self.jobs.values():
+            if other.spec.is_group or other.id in (job.id, head.id):
+                continue
+            item = self.entry(other)
+            given = item.gives_way_to == head.id
+            if not given and self._age(other.id) <= KNOWN:
+                return
+            leaves = other.state is State.RELEASING or 0 < item.leaves <= self.sim.now + 60
+            if item.holds and item.holds.pool == pool and not (given or leaves):
+                free -= item.holds.chips
+        if free >= max(needed):
+            text = f"gives way to {head.id}, for which {free} chips are about to be free"
+            self.broken("Q9", job.id, text)
 
     def _ended(self, group: Job) -> None:
         """I6: no group ends before its elements; one may have been resumed in that moment."""

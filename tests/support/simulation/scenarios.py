@@ -721,6 +721,13 @@ SCENARIOS: Mapping[str, Scenario] = {
             "small ones pass a big one", queue.small_ones_pass, more=queue.SMALL,
             queue=QueueSettings(quota={"us-central2-b/v4/spot": 16})
         ),
+        *(
+            Scenario(
+                name, queue.one_gives_way, more={**queue.SMALL, "priority": "low"},
+                queue=QueueSettings(quota={"us-central2-b/v4/spot": 16}), backends=backends
+            )
+            for name, backends in (("gives way", 1), ("gives way, under two backends", 2))
+        ),
         Scenario("data may not be copied", _copy_refused, ends=_FAILED, late=_SUCCEEDED, data=True),
     )
 }  # fmt: skip

@@ -89,6 +89,9 @@ class User:
         document = spec(self.number, self.random)
         if self.play.profile["lab"] and self.random.random() < 0.3:
             document["tpu"] = TWO_REGIONS
+        if self.play.profile["lab"]:  # long jobs, of which some give way to those of the lab
+            of_priority = self.play.sim.random(f"priority of {self.number}")
+            document["priority"] = of_priority.choice(["normal", "low", "low"])
         self.vary(document)
         key = f"key-{self.number}"
         view = self.insist(lambda api: api.create(document, idempotency_key=key))

@@ -4,8 +4,9 @@ Pure."""
 from collections.abc import Set
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 
-from tpujob.domain.capacity import circuits, datasets
+from tpujob.domain.capacity import circuits, datasets, giving_way
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.capacity.run_lengths import Lengths, usual
 from tpujob.domain.capacity.usage import rate
@@ -79,6 +80,9 @@ class QueueEntry:
     #: end of the time in which its own slice may be handed on; 0: it may not
     gives_until: float = 0.0
     epoch: int = 0  #: number of jobs that had its slice before
+    gives_way_at: float = inf  #: from when on it gives way; inf: it does not
+    gives_way_to: str = ""  #: id of the job for which it is giving up its slice; empty: for none
+    runs_since: float | None = None  #: start of the program; None: none has begun on its slice
 
     @property
     def waits(self) -> bool:
@@ -136,6 +140,9 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
         had={s.name for s in job.slices},
         gives_until=gives_until(job),
         epoch=slice.epoch if slice else 0,
+        gives_way_at=giving_way.gives_way_at(job),
+        gives_way_to=giving_way.gives_way_to(job),
+        runs_since=job.attempt.running_at if job.attempt and job.state is State.RUNNING else None,
     )
 
 

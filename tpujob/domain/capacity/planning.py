@@ -8,8 +8,9 @@ jobs give the same plan, however they are sorted.
    after it. So shapes are served strictly in order, and no job waits behind one of another shape. The first job that
    only the quota keeps waiting gets a reserved start: when enough of the jobs that hold chips are expected to have
    ended. A later job passes it if it is expected to end before that, or leaves it enough chips (EASY back-fill). So it
-   is with a limit that the cloud has named. The slice of a program that has ended goes at once to the first job that it
-   fits: of the same owner, or of any, as the settings say.
+   is with a limit that the cloud has named. If jobs of low priority hold enough chips, they give way to that job, and
+   the chips are kept for it (`giving_way.py`). The slice of a program that has ended goes at once to the first job that
+   it fits: of the same owner, or of any, as the settings say.
 """
 
 from collections import Counter, defaultdict
@@ -21,13 +22,23 @@ from operator import attrgetter
 from typing import Protocol
 
 from tpujob.domain.capacity import circuits as offered
+from tpujob.domain.capacity import giving_way
 from tpujob.domain.capacity.dependencies import JobEnd, Met, check_edge
 from tpujob.domain.capacity.entries import RELEASED_WITHIN, QueueEntry, Wanted
 from tpujob.domain.capacity.run_lengths import Lengths, charged, expected
 from tpujob.domain.capacity.settings import NO_LIMITS, QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage
 from tpujob.domain.failures.retry import due_at
-from tpujob.domain.observations import PER_OWNER, Circuit, Order, Place, Reason, ReasonKind
+from tpujob.domain.model import Cause, State
+from tpujob.domain.observations import (
+    PER_OWNER,
+    Circuit,
+    GiveWay,
+    Order,
+    Place,
+    Reason,
+    ReasonKind,
+)
 
 #: seconds of waiting after which a job counts as of the next higher band
 AGED = 86_400.0
@@ -75,6 +86,8 @@ class QueuePlan:
     heirs: Mapping[str, str] = field(default_factory=dict[str, str])
     #: ids of jobs whose programs have ended and whose slices another job gets, or waits for what they take up
     freed: Set[str] = _NOTHING
+    #: by the id of a job that holds chips, the request for which it gives them up
+    gives_way: Mapping[str, GiveWay] = field(default_factory=dict[str, GiveWay])
 
 
 def plan(
@@ -107,8 +120,9 @@ def plan(
         ask, reasons = walk.place(entry, now - max(order.since, entry.waiting_since))
         places[entry.id] = Place(position, ask, reasons, None, order)
     times = (reason.until for place in places.values() for reason in place.reasons if reason.until)
-    next_at = min((at for at in times if at > now), default=inf)
-    return QueuePlan(places, tuple(places)[barred:], next_at, walk.heirs, walk.freed)
+    next_at = min((at for at in (*times, walk.next_way) if at > now), default=inf)
+    order = tuple(places)[barred:]
+    return QueuePlan(places, order, next_at, walk.heirs, walk.freed, walk.gives_way)
 
 
 # What a job waits for beside slices -----------------------------------------------------------------------------------
@@ -314,6 +328,9 @@ class _Walk:
     givers: list[QueueEntry] = field(default_factory=list[QueueEntry])
     heirs: dict[str, str] = field(default_factory=dict[str, str])
     freed: set[str] = field(default_factory=set[str])
+    headed: set[str] = field(default_factory=set[str])  #: pools that a job before heads
+    gives_way: dict[str, GiveWay] = field(default_factory=dict[str, GiveWay])
+    next_way: float = inf  #: when another job may give way to one that waits
 
     def count(self, entry: QueueEntry, way: Wanted) -> None:
         """Count what a job holds or requests."""
@@ -384,6 +401,7 @@ class _Walk:
         if entry.group and (full := self._group_full(entry)):
             return _NOTHING, (full,)
         if self.now < entry.wake and self.now < due_at(entry.wake, self.now):
+            self.headed.update(way.pool for way in entry.wanted)  # it requests again soon
             return _NOTHING, (Reason(_K.RETRY, until=entry.wake),)
         if told := self._as_before(entry):
             return _NOTHING, told
@@ -422,9 +440,17 @@ class _Walk:
             for way in lacks
             if way.pool not in self.kept and (waited >= FREE_PASS or way.pool not in self.first)
         ]
+        cleared = None if ask else self._clear_way(entry, first)
         if first or (ask and self.circuits):
-            reasons = self._keep_quota(entry, first, ask, reasons, waited)
+            reasons = self._keep_quota(entry, first, ask, reasons, waited, cleared)
         if not ask:
+            self.headed.update(
+                way.pool
+                for way, reason in zip(entry.wanted, reasons, strict=True)
+                if reason.kind is _K.QUOTA or reason.how == Cause.QUOTA
+            )
+            if cleared:
+                reasons = [self._given_way(entry, cleared), *reasons]
             several = len(reasons) > 1
             return _NOTHING, tuple(dict.fromkeys(reasons) if several else reasons)
         self._take(entry, ask[0])
@@ -451,9 +477,11 @@ class _Walk:
         ask: Sequence[Wanted],
         reasons: list[Reason],
         waited: float,
+        cleared: Wanted | None,
     ) -> list[Reason]:
-        """Keep chips free for the first job of a pool that may request nothing, or only what will be refused. Returns
-        its reasons, with when enough are expected to be free, and since when they are kept."""
+        """Keep chips free for the first job of a pool that may request nothing, or only what will be refused: after
+        FREE_PASS, and at once for a slice for which others give way (`cleared`). Returns its reasons, with when enough
+        are expected to be free, and since when they are kept."""
         if not all(map(self._fills, ask)):
             return reasons
         starts, since = dict[str, float](), round(self.now - waited + FREE_PASS, 3)
@@ -463,9 +491,11 @@ class _Walk:
                 continue
             self.first.add(way.pool)
             starts[way.pool] = kept.start
-            if waited >= FREE_PASS:
+            if waited >= FREE_PASS or way == cleared:
                 self.kept[way.pool] = kept
                 self.against.clear()
+        if cleared and waited < FREE_PASS:
+            since = None  # they are kept at once
         return [
             replace(reason, until=starts[reason.what], since=since)
             if reason.kind is _K.QUOTA and reason.what in starts
@@ -481,7 +511,12 @@ class _Walk:
             return None
         free = limit - self.pools[way.pool]
         ends = [
-            (free_at(holder, self.lengths, self.now), holder.holds.chips if holder.holds else 0)
+            (
+                self.now + RELEASED_WITHIN
+                if holder.id in self.gives_way
+                else free_at(holder, self.lengths, self.now),
+                holder.holds.chips if holder.holds else 0,
+            )
             for holder in self.holders[way.pool]
         ]
         start = inf
@@ -494,6 +529,66 @@ class _Walk:
         if free < way.chips:
             return None
         return _Kept(entry.id, start, free - way.chips, waited >= UNPASSED)
+
+    def _clear_way(self, entry: QueueEntry, lacks: Sequence[Wanted]) -> Wanted | None:
+        """Return the slice for which enough jobs of low priority give way to the first job of its pool, or have given
+        way; None: there is none, or it waits for more than chips."""
+        if not self.settings.give_way or entry.band >= giving_way.LOW or entry.refusals >= LAPSES:
+            return None
+        for way in lacks:
+            if way.pool in self.headed or way in entry.uncopied or not self._lacks_quota(way):
+                continue
+            holders = [(h, h.holds) for h in self.holders[way.pool] if h.holds]
+            gone = sum(held.chips for holder, held in holders if self._leaves(holder))
+            lacking = self.pools[way.pool] + way.chips - gone - self._least_limit(way)
+            if lacking <= 0:
+                if any(holder.gives_way_to == entry.id for holder, _ in holders):
+                    return way
+                continue  # enough chips are free soon
+            able = [
+                giving_way.Holder(
+                    inf if holder.runs_since is None else holder.runs_since,
+                    holder.number,
+                    held.chips,
+                    holder.id,
+                )
+                for holder, held in holders
+                if holder.gives_way_at <= self.now
+            ]
+            if chosen := giving_way.choose(lacking, able):
+                self.gives_way |= {job.id: GiveWay(entry.id, way.shape) for job in chosen}
+                return way
+            later = (h.gives_way_at for h, _ in holders if h.gives_way_at > self.now)
+            self.next_way = min(self.next_way, *later, inf)
+        return None
+
+    def _leaves(self, holder: QueueEntry) -> bool:
+        """Return whether a job that holds chips is about to release them. Clocks of backends may differ by a little."""
+        if holder.gives_way_to or holder.state is State.RELEASING:
+            return True
+        return 0 < holder.leaves <= self.now + 2 * RELEASED_WITHIN
+
+    def _given_way(self, entry: QueueEntry, way: Wanted) -> Reason:
+        jobs = [
+            holder.id
+            for holder in self.holders[way.pool]
+            if holder.gives_way_to == entry.id
+            or self.gives_way.get(holder.id) == GiveWay(entry.id, way.shape)
+        ]
+        kept = self.kept.get(way.pool)
+        until = kept.start if kept and kept.job == entry.id else None
+        return Reason(_K.GIVEN_WAY, tuple(jobs[:3]), len(jobs), what=way.pool, until=until)
+
+    def _lacks_quota(self, way: Wanted) -> bool:
+        """Return whether the cloud has refused the slice for want of quota alone, if it has refused it."""
+        open_ones = (c for c in self._about(way) if c.limit is None and c.until > self.now)
+        return all(circuit.cause is Cause.QUOTA for circuit in open_ones)
+
+    def _least_limit(self, way: Wanted) -> int:
+        """Return the chips of the quota, by the settings and as the cloud has named them."""
+        named = self.circuits.get(offered.key_of_limit(way.pool))
+        limits = (self.settings.quota.get(way.pool), named.limit if named else None)
+        return min(limit for limit in limits if limit is not None)
 
     def _use(self, entry: QueueEntry, way: Wanted) -> None:
         """Note until when a job of this plan is expected to hold chips."""

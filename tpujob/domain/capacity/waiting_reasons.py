@@ -24,6 +24,7 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     "request for as much or more is at {until}",
     ReasonKind.TOO_BIG: "it needs {chips} of {what}, and {limited}",
     ReasonKind.HANDED_ON: "gets the slice of {jobs}, whose program has ended",
+    ReasonKind.GIVEN_WAY: "gets the chips of {jobs}, which {give} way to it",
 }
 
 
@@ -37,6 +38,7 @@ def describe(reason: Reason) -> str:
         requests=many(reason.count, "request"),
         chips=many(reason.count, "chip"),
         are="is" if reason.count == 1 else "are",
+        give="gives" if reason.count == 1 else "give",
         limit=reason.limit,
         times=many(reason.count, "time"),
         until=_clock(reason.until),
@@ -57,6 +59,8 @@ def _free(reason: Reason) -> str:
     if reason.until is None:
         return ""
     text = f"; enough should be free at {_clock(reason.until)}"
+    if reason.since is None:
+        return text
     return f"{text}; from {_clock(reason.since)} on, no job that takes longer passes it"
 
 

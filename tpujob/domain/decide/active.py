@@ -75,6 +75,7 @@ def running(job: Job, seen: Observation, now: float) -> Decision:
     if taken_over := _take_over(job, seen, seen.reports):
         return taken_over
     over = _ended(job, seen, seen.reports, now) or _stalled(job, seen, seen.reports, now)
+    over = over or _gives_way(job, seen, seen.reports, now)
     noted = _watched(job, seen, now) or _ignored(job, seen, now) or _warned(job, seen.reports, now)
     return over or noted or _go_on(job, seen.reports, now)
 
@@ -197,6 +198,18 @@ def _used_up(job: Job, seen: Observation, now: float) -> Decision | None:
     if limit is None or triage.ended(seen.heard, job.hosts):
         return None
     return Decision(holding.stop_for_good(job, limit, seen.heard, now), StopProgram(), wake_in=1)
+
+
+def _gives_way(
+    job: Job, seen: Observation, reports: Sequence[HostReport], now: float
+) -> Decision | None:
+    """Stop the program for a job of a higher priority; not while its slice cannot be seen, or after a notice."""
+    look = seen.serving(job)
+    sees = isinstance(look, Present) and look.state is SliceState.READY
+    if not seen.gives_way_to or not sees or any(r.notice for r in reports):
+        return None
+    stopped = holding.give_way(job, seen.gives_way_to, reports, now)
+    return Decision(stopped, StopProgram(), wake_in=1)
 
 
 def _lost_slice(job: Job, look: Present, reports: Sequence[HostReport]) -> End:

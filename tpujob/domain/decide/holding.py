@@ -154,6 +154,14 @@ def stop(job: Job, reports: Sequence[HostReport], now: float) -> Event:
     return event(job, _E.HELD, now, f"{why}; stopping the program", held)
 
 
+def give_way(job: Job, to: str, reports: Sequence[HostReport], now: float) -> Event:
+    """End the attempt; its slice is handed on or released as soon as the program is stopped, and the job queued."""
+    why = f"gave way to job {to}"
+    end = _stopped(job, Cause.GAVE_WAY, why, reports, now)
+    held = SliceHeld(now, end, next_state=State.QUEUED, gives_way_to=to)
+    return event(job, _E.HELD, now, f"gives way to job {to}; stopping the program", held)
+
+
 def stop_for_good(
     job: Job, limit: ReachedLimit, reports: Sequence[HostReport], now: float
 ) -> Event:

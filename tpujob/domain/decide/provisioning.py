@@ -41,6 +41,11 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     if waited_out(job, now) and not ready:
         given_up = ReleaseStarted(State.FAILED, Cause.STOCKOUT)
         return releasing.start(job, now, waited_out_text(job), given_up)
+    pending = isinstance(look, Present) and look.state in (SliceState.WAITING, SliceState.CREATING)
+    if seen.gives_way_to and pending:
+        why = f"gives way to job {seen.gives_way_to} before it has a slice"
+        given_up = ReleaseStarted(State.QUEUED, None, gives_way_to=seen.gives_way_to)
+        return releasing.start(job, now, why, given_up)
     if isinstance(look, Present):
         return _present(job, look, seen, now)
     if isinstance(look, Absent):

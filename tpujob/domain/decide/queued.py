@@ -70,6 +70,16 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     return Decision(event(job, _E.SLICE_REQUESTED, now, text, request), CreateSlice(), wake_in=1)
 
 
+def can_request(job: Job, shape: str, seen: Observation, now: float) -> bool:
+    """Return whether the job, which waits for chips, requests a slice of that shape as soon as they are free: nobody
+    has cancelled it, it has not waited too long, and its budgets pay for the slice."""
+    offers = [o for o in circuits.allowed(job, seen.prices) if circuits.names(o)[0] == shape]
+    waits = job.state is State.QUEUED and job.desired is DesiredState.RUN and not job.held_by
+    if not waits or not offers or waited_out(job, now, seen.place):
+        return False
+    return limits.paid_for(job, seen, offers, now)[1] is None
+
+
 def receive(job: Job, giver: Job, seen: Observation, now: float) -> Event | None:
     """Return the event by which the job gets the ready slice of another job; None: it cannot use it now."""
     slice_ = giver.slice

@@ -221,6 +221,8 @@ def _requeue_text(job: Job, refused: circuits.Circuits, delay: float, now: float
     after = f" (after {job.cause})" if job.cause else ""
     if job.held_by:
         return f"queued again{after}"
+    if job.slices and (left := job.slices[-1].gave_way):
+        return f"gave way to job {left.to}, and waits for chips again"
     waits = f"requesting another slice in {delay:.0f} s{after}"
     return circuits.waiting(job, refused, now) or waits
 

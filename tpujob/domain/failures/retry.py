@@ -56,6 +56,7 @@ POLICIES: Mapping[Cause, RetryPolicy] = {
     Cause.BUDGET: _NEVER,
     Cause.TIME_LIMIT: _NEVER,
     Cause.CANCELLED: _NEVER,
+    Cause.GAVE_WAY: _NEVER,  # it is queued again without a retry
     Cause.DEPENDENCY: _NEVER,
 }
 

@@ -11,9 +11,9 @@ from tpujob.domain.observations import HostReport, Unknown
 from tpujob.domain.text import many
 from tpujob.protocol import Phase
 
-#: causes for which a person or a limit stops a program, which may have succeeded before that. Only a request of a
-#: person starts it again.
-OVERTAKEN = (Cause.CANCELLED, Cause.BUDGET, Cause.TIME_LIMIT)
+#: causes for which a person, a limit or another job stops a program, which may have succeeded before that. Only a
+#: request of a person starts it again, unless the number of its starts has no limit.
+OVERTAKEN = (Cause.CANCELLED, Cause.BUDGET, Cause.TIME_LIMIT, Cause.GAVE_WAY)
 
 #: exit codes of commands that cannot start, and their meaning
 UNUSABLE: Mapping[int, str] = {

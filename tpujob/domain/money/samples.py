@@ -57,13 +57,18 @@ def _dated_samples(job: Job, now: float) -> Iterator[tuple[float, SliceSample]]:
     """Yield each sample of the job, with the time at which its wait began."""
     program, pace = job.spec.run.program, _pace(job)
     since, later = _first_need(job), False  # of the wait for the next slice
+    gave_way = False
     for slice in job.slices:
+        if gave_way:  # what came before is no wait for the cloud
+            since = max(since, slice.requested_at)
+        gave_way = slice.gave_way is not None
         rests = (r for r in job.idle_periods if since <= r.start and r.end <= slice.requested_at)
         since = max([since, *(rest.end for rest in rests)])
         place = SamplePlace(slice.type, slice.zone, slice.pricing, slice.tpu_slices)
         if slice.ready_at is None or slice.certain_until == slice.ready_at:  # lost unseen
             if slice is job.slices[-1]:  # else the next slice ends this wait
                 end = now if job.finished_at is None else job.finished_at
+                end = slice.gave_way.at if slice.gave_way else end
                 wait = Stay(max(0.0, end - since), ended=False)
                 yield since, SliceSample(place, program, later, wait)
             continue

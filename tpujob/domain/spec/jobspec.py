@@ -358,7 +358,8 @@ class JobSpec(kinds.SpecPart):
         (), description="Jobs that must succeed, or meet `on`, before this one starts."
     )
     priority: queue.Band = Field(
-        "normal", description="Jobs of a higher priority get slices first."
+        "normal",
+        description="Jobs of a higher priority get slices first. Low ones give way to them.",
     )
     hand_on: bool = Field(
         True,
