@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.domain.money.test_goodput import DONE, LOST, attempt, job_of, slice_of
-from tpujob.domain.model import Cause, Edge, IdlePeriod, Job, Outcome, Progress, State
+from tpujob.domain.model import (
+    Cause,
+    Edge,
+    GaveWay,
+    IdlePeriod,
+    Job,
+    Outcome,
+    Progress,
+    State,
+)
 from tpujob.domain.money.conditions import Conditions, Turn, conditions
 from tpujob.domain.money.durations import AGES, Rates, Stay, constant_rates, learn_rates, quantiles
 from tpujob.domain.money.forecast import PlannedWork, forecast
@@ -288,6 +297,23 @@ def test_refused_requests_are_part_of_a_wait_and_rests_are_not():
         idle_periods=(IdlePeriod(200.0, 1000.0),),
     )
     assert [m.wait for m in history([job], 1e6)] == [Stay(100, ended=True), Stay(30, ended=True)]
+
+
+def test_the_time_after_a_job_gave_way_is_no_wait_for_the_cloud():
+    """It gives up a slice at 200 and a request at 3,200; it requests the next slices when chips are free again."""
+    gone = {
+        name: {"gave_way": GaveWay("000002", at)} for name, at in (("had", 190), ("asked", 3200))
+    }
+    slices = [
+        slice_of(1, 10, 100, 200, **gone["had"]),
+        slice_of(2, 3000, None, 3200, **gone["asked"]),
+        slice_of(3, 9000, 9060, None),
+    ]
+    stopped = attempt(1, 1, 100, 110, 190, outcome=Outcome.INTERRUPTED, cause=Cause.GAVE_WAY)
+    job = job_of(slices, [stopped], 9500, created_at=0.0)
+    first, last = history([job], 1e6)
+    assert [first.wait, last.wait] == [Stay(100, ended=True), Stay(60, ended=True)]
+    assert (first.life, first.lost, last.later) == (Stay(90, ended=False), None, False)
 
 
 def test_a_slice_of_another_job_ends_no_wait_for_the_cloud():
