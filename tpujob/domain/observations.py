@@ -208,6 +208,7 @@ class ReasonKind(StrEnum):
     REFUSED = "refused"  #: the cloud refused as much of its offer recently, or less
     TOO_BIG = "too_big"  #: it needs more chips than the project's quota has, or each owner's limit
     HANDED_ON = "handed_on"  #: it receives the slice of a job whose program has ended
+    LARGER = "larger"  #: a larger slice of an elastic job is worth its wait
     GIVEN_WAY = "given_way"  #: jobs of low priority stop, or have stopped, for it
 
 

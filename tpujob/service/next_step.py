@@ -165,6 +165,7 @@ _AFTER = {
     ReasonKind.REFUSED: "",
     ReasonKind.TOO_BIG: "once so many chips are allowed",
     ReasonKind.HANDED_ON: "if it does not get that slice",
+    ReasonKind.LARGER: "when one can be had",
     ReasonKind.GIVEN_WAY: "when their slices are gone",
 }
 

@@ -1,12 +1,12 @@
 """Entries of the queue: the facts of each job that the plan needs, computed once for each version of the record.
 Pure."""
 
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import inf
 
-from tpujob.domain.capacity import circuits, datasets, giving_way
+from tpujob.domain.capacity import circuits, datasets, elastic, giving_way
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.capacity.run_lengths import Lengths, usual
 from tpujob.domain.capacity.usage import rate
@@ -74,6 +74,8 @@ class QueueEntry:
     leaves: float = 0.0
     refusals: int = 0  #: stockouts and refused quotas since it last had a slice
     hand_on: bool = True  #: it may get the slice of another job
+    #: of `wanted`, those that it may request only after so many seconds of waiting
+    patience: Mapping[Wanted, float] = field(default_factory=dict[Wanted, float])
     uncopied: tuple[Wanted, ...] = ()  #: of `wanted`, those where its data must be copied first
     slice: str = ""  #: name of the slice that it holds or requests
     had: Set[str] = frozenset()  #: names of all slices in its record
@@ -135,6 +137,9 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
         leaves=_leaves(job),
         refusals=len(circuits.refusals(job)) if queued else 0,
         hand_on=job.spec.hand_on and not job.condemned,
+        patience={
+            wanted(o): seconds for o in offers if (seconds := elastic.patience(job.spec, o.type))
+        },
         uncopied=tuple(wanted(o) for o in offers if any(datasets.missing(job, o.zone, prices))),
         slice=slice.name if slice else "",
         had={s.name for s in job.slices},

@@ -355,7 +355,7 @@ class _Walk:
         """Return what the next job in order may request, or why nothing. `waited`: seconds."""
         if not self.givers:
             return self._requests(entry, waited)
-        if giver := self._giver(entry):
+        if giver := self._giver(entry, waited):
             self.givers.remove(giver)
             self.heirs[giver.id] = entry.id
             self.freed.add(giver.id)
@@ -378,9 +378,11 @@ class _Walk:
                     self.givers.remove(giver)  # it has passed jobs of others often enough
         return ask, reasons
 
-    def _giver(self, entry: QueueEntry) -> QueueEntry | None:
+    def _giver(self, entry: QueueEntry, waited: float) -> QueueEntry | None:
         """Return a job whose slice this one gets; None: there is none."""
         usable = [g for g in self.givers if self._may_get(entry, g)]
+        if entry.patience:
+            usable = [g for g in usable if g.holds and entry.patience.get(g.holds, 0.0) <= waited]
         if usable and self._group_full(entry):
             usable = [g for g in usable if g.group == entry.group]
         return min(usable, key=lambda g: g.owner != entry.owner, default=None)
@@ -412,6 +414,7 @@ class _Walk:
             key = entry.owner, way.shape, way.chips
             reason = (
                 self._too_big(entry, way)
+                or self._too_soon(entry, way, waited)
                 or self.against.get(key)
                 or self._over_limit(entry, way)
                 or self._behind(way)
@@ -423,7 +426,7 @@ class _Walk:
                 ask.append(way)
                 continue
             reasons.append(reason)
-            if reason.kind in (_K.TOO_BIG, _K.RESERVED):
+            if reason.kind in (_K.TOO_BIG, _K.RESERVED, _K.LARGER):
                 continue  # whether it holds depends on the job, and no other waits for it
             if (reason.kind is _K.QUOTA and entry.refusals < LAPSES) or (
                 reason.kind is _K.REFUSED and self._fills(way)
@@ -673,6 +676,14 @@ class _Walk:
             if reason.since is None or entry.acted_at <= reason.since:
                 return reason
         return None
+
+    def _too_soon(self, entry: QueueEntry, way: Wanted, waited: float) -> Reason | None:
+        """Return why an elastic job does not request a smaller slice yet: a larger one is still worth its wait."""
+        left = entry.patience.get(way, 0.0) - waited
+        if left <= 0:
+            return None
+        until = round(self.now + left, 3)
+        return Reason(_K.LARGER, what=entry.wanted[0].type, how=way.type, until=until)
 
     def _over_quota(self, way: Wanted) -> Reason | None:
         limit, used = self.settings.quota.get(way.pool), self.pools[way.pool]

@@ -24,6 +24,7 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     "request for as much or more is at {until}",
     ReasonKind.TOO_BIG: "it needs {chips} of {what}, and {limited}",
     ReasonKind.HANDED_ON: "gets the slice of {jobs}, whose program has ended",
+    ReasonKind.LARGER: "waits for a larger slice, {what}, until {until}; then it may take {how}",
     ReasonKind.GIVEN_WAY: "gets the chips of {jobs}, which {give} way to it",
 }
 
@@ -48,6 +49,7 @@ def describe(reason: Reason) -> str:
         takes=duration(reason.limit),
         free=_free(reason),
         what=subject,
+        how=reason.how,
         by=f" by {subject}" if subject else " since its submission",
         of=f" of {subject}" if subject else "",
         on=f" on {subject}" if subject else "",

@@ -1,7 +1,7 @@
 """PROVISIONING: a slice was requested; it becomes ready, is refused, or is given up for another offer. Pure."""
 
 from tpujob.domain.actions import CreateSlice, Decision, StartProgram, soon
-from tpujob.domain.capacity import circuits
+from tpujob.domain.capacity import circuits, elastic
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.decide import billing, condemned, holding, limits, releasing
 from tpujob.domain.decide.attempt_end import slice_name
@@ -69,8 +69,8 @@ def _present(job: Job, look: Present, seen: Observation, now: float) -> Decision
             return _give_up(job, Cause.PREEMPTED, f"preempted {when}", now)
         case SliceState.STOPPED:
             return releasing.cancel(job, now, f"{slice_name(job)} was stopped outside tpujob")
-        case SliceState.WAITING if waited >= QUEUE_PATIENCE and _free(job, seen, now):
-            reason = f"the request has waited {duration(QUEUE_PATIENCE)} in the cloud's queue"
+        case SliceState.WAITING if waited >= _patience(job) and _free(job, seen, now):
+            reason = f"the request has waited {duration(_patience(job))} in the cloud's queue"
             return _give_up(job, Cause.STOCKOUT, reason, now)
         case SliceState.CREATING if waited > CREATE_DEADLINE:
             reason = f"the cloud has been creating it for {duration(CREATE_DEADLINE)}"
@@ -117,6 +117,12 @@ def refuse(
 
 def _give_up(job: Job, cause: Cause, error: str, now: float) -> Decision:
     return Decision(refuse(job, cause, error, "", now), wake_in=0)
+
+
+def _patience(job: Job) -> float:
+    """Return the seconds for which a request may wait in the cloud's queue while another offer may be requested."""
+    smaller = (elastic.patience(job.spec, offer.type) for offer in _others(job))
+    return min((seconds for seconds in smaller if seconds), default=QUEUE_PATIENCE)
 
 
 def _others(job: Job) -> list[Offer]:

@@ -28,6 +28,8 @@ V = TypeVar("V")
 
 Schema = dict[str, Any]  #: a JSON schema, for editors
 Scalar = str | int | float | bool
+#: the variable by which a program says that it goes on with another number of chips
+ELASTIC = "TPUJOB_ELASTIC"
 
 _NAME = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
 _RUNTIME_VERSION = r"[a-z0-9]([-a-z0-9.]{0,78}[a-z0-9])?"
@@ -307,7 +309,7 @@ def _types(value: Any) -> tuple[str, ...]:
 
 def _env_name(value: Any) -> str:
     matching(_ENV_NAME, "letters, digits and _, the first no digit")(value)
-    if value.upper().startswith("TPUJOB_"):
+    if value.upper().startswith("TPUJOB_") and value != ELASTIC:
         raise ValueError("must not begin with TPUJOB_, as tpujob sets those itself")
     return value
 

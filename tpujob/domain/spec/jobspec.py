@@ -17,7 +17,7 @@ from tpujob.domain.spec import group, queue, yaml
 from tpujob.domain.spec.data import Datasets
 from tpujob.domain.spec.env import FROM_FILE, Env, Mounts
 from tpujob.domain.spec.errors import Problem, bad_spec, validate
-from tpujob.domain.spec.fields import Checked, SpecPart
+from tpujob.domain.spec.fields import ELASTIC, Checked, SpecPart
 from tpujob.domain.spec.watch import Watch, WatchSpec
 from tpujob.domain.spec.yaml import EACH, KeyPath, describe
 
@@ -165,6 +165,8 @@ _CheckedStep = Annotated[CheckedStep | None, Checked(_of_function, _STEP)]
 
 #: the programs in `workloads/` that `run.workload` may name
 WORKLOADS = ("lm", "mlp", "numerics", "tables", "vit")
+#: those that train, which go on with any number of chips and keep the global batch
+TRAININGS = ("lm", "mlp", "vit")
 
 #: where numbers, true and false are texts as they were written: `1e-5` stays `1e-5`
 AS_WRITTEN: Collection[KeyPath] = (
@@ -205,6 +207,24 @@ class Tpu(kinds.SpecPart):
     slices: kinds.Slices = Field(
         1, description="Number of slices that run the program together (Multislice), up to 64."
     )
+
+    elastic: bool = Field(
+        False,
+        description="Take the next smaller type of the list when a larger one is not worth its wait.",
+    )
+
+    @model_validator(mode="after")
+    def _sizes_of_an_elastic_job(self) -> Self:
+        found = [accelerators.find(type) for type in self.types]
+        sizes = [facts.chips for facts in found]
+        smaller = all(a > b and not sizes[0] % b for a, b in pairwise(sizes))
+        same = len({facts.generation for facts in found}) == 1
+        if self.elastic and not (len(sizes) > 1 and smaller and same):
+            raise ValueError(
+                "elastic needs a list of types of one generation, the largest first, each a part of it: "
+                "type: [v6e-64, v6e-32]"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_generation_per_runtime(self) -> Self:
@@ -429,6 +449,13 @@ def _validated(data: Mapping[str, Any], document: yaml.Document | None) -> JobSp
     if spec.env and spec.env.kind in FROM_FILE and spec.code is None:
         text = f"{spec.env.source[:100]} is read from code, which is not given; add `code: .`"
         raise bad_spec([Problem(("env", spec.env.kind), text)], document)
+    says_so = spec.run.env.get(ELASTIC) == "1" or spec.run.workload in TRAININGS
+    if spec.tpu.elastic and not says_so:
+        text = (
+            "the program must go on from its checkpoint with another number of chips; if it can, say so: "
+            f"run.env: {{{ELASTIC}: 1}}"
+        )
+        raise bad_spec([Problem(("tpu", "elastic"), text)], document)
     size = len(json.dumps(dump(spec)))
     if size > MAX_RECORD:
         text = (
