@@ -679,10 +679,10 @@ class _Walk:
 
     def _too_soon(self, entry: QueueEntry, way: Wanted, waited: float) -> Reason | None:
         """Return why an elastic job does not request a smaller slice yet: a larger one is still worth its wait."""
-        left = entry.patience.get(way, 0.0) - waited
-        if left <= 0:
-            return None
-        until = round(self.now + left, 3)
+        seconds = entry.patience.get(way)
+        if seconds is None or waited >= seconds:
+            return None  # of any other job the wait may be negative, after a clock was set back
+        until = round(self.now + seconds - waited, 3)
         return Reason(_K.LARGER, what=entry.wanted[0].type, how=way.type, until=until)
 
     def _over_quota(self, way: Wanted) -> Reason | None:

@@ -82,6 +82,13 @@ def test_at_each_start_it_waits_for_the_largest_and_then_takes_what_it_can_have(
     assert plan([job], QueueSettings(), {}, RecentUsage(), NOW, World()).places[job.id].ask == {full.shape}  # fmt: skip
 
 
+def test_a_job_that_is_not_elastic_never_waits_for_a_larger_slice() -> None:
+    """Also when the clock was set back after it was submitted."""
+    job = entry(replace(queued(FULL, HALF), spec=SPEC))
+    made = plan([job], QueueSettings(), {}, RecentUsage(), NOW - 3600, World())
+    assert made.places[job.id].ask == {job.wanted[0].shape}
+
+
 def test_a_smaller_slice_of_another_job_is_not_taken_before_that() -> None:
     job = entry(queued(FULL, HALF))
     full, half = job.wanted
