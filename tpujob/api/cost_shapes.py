@@ -121,6 +121,21 @@ class SpendingView(TypedDict):
     text: NotRequired[str]  #: the budget in one line
 
 
+class DeadlineView(TypedDict):
+    """The deadline of a job, and what it expects of the rest. None: unknown, or the job has ended."""
+
+    finish_by: str
+    missed: bool
+    latest: (
+        str | None
+    )  #: when it requests a slice that cannot be preempted at the latest; None: it has one
+    low_micros: (
+        int | None
+    )  #: cost of the whole job if all that is left runs on the cheapest terms, by list price
+    high_micros: int | None  #: the same on the dearest
+    text: str  #: all of it in one line
+
+
 class CostPartView(TypedDict):
     part: str  #: such as `productive`, `waiting` (`domain/money/goodput.py`)
     chip_hours: float

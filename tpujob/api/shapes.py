@@ -10,7 +10,7 @@ from typing import Any, Literal, NotRequired
 # pydantic reads `typing.TypedDict` from Python 3.12 on only
 from typing_extensions import TypedDict
 
-from tpujob.api.cost_shapes import SpendingView
+from tpujob.api.cost_shapes import DeadlineView, SpendingView
 from tpujob.api.job_shapes import ActionView, CopyView, DataView, HostView, RefusedView, SpanView
 from tpujob.api.queue_shapes import PlaceView
 
@@ -340,6 +340,7 @@ class JobView(JobFacts):
     hold_until: str | None
     wake_at: str | None  #: when the next try is due, while one is waited for
     spending: NotRequired[list[SpendingView]]  #: its budgets of money, its own first
+    deadline: NotRequired[DeadlineView | None]  #: None: it has none
     retries_used: dict[str, int]  #: retry budgets used, by name
     #: those that `recovery` bounds, and others that were used
     budgets: NotRequired[list[BudgetView]]

@@ -66,6 +66,7 @@ class EventKind(StrEnum):
     RESUMED = "resumed"
     BUDGET_WARNED = "budget_warned"  #: 80 % of a budget are used
     BUDGET_CHANGED = "budget_changed"
+    DEADLINE_MISSED = "deadline_missed"  #: `finish_by` is over; the job continues
     QUEUE_HELD = "queue_held"  #: no slice is requested until it is released
     QUEUE_RELEASED = "queue_released"
     QUEUE_MOVED = "queue_moved"  #: among the jobs of its owner

@@ -117,6 +117,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     **{(s, _E.CLEAN_REQUESTED): s for s in State},
     **{(s, _E.BUDGET_WARNED): s for s in _LIVE},
     **{(s, _E.BUDGET_CHANGED): s for s in State},
+    **{(s, _E.DEADLINE_MISSED): s for s in _LIVE},
     # of a job that has a slice: for when it is queued again
     **{(s, kind): s for s in _LIVE for kind in (_E.QUEUE_HELD, _E.QUEUE_RELEASED, _E.QUEUE_MOVED)},
     **{(s, _E.REQUEUE_REQUESTED): s for s in _WITH_PROGRAM},
@@ -173,6 +174,7 @@ _QUIET = OBSERVED | frozenset(
         _E.CLEAN_REQUESTED,
         _E.BUDGET_WARNED,
         _E.BUDGET_CHANGED,
+        _E.DEADLINE_MISSED,
         _E.QUEUE_HELD,
         _E.QUEUE_RELEASED,
         _E.QUEUE_MOVED,
@@ -286,6 +288,8 @@ def _without_payload(job: Job, event: Event) -> Job:
             return replace(job, outcome=None, cause=None, wake=at)
         case _E.REQUEUE_REQUESTED:
             return replace(job, next_state=State.QUEUED, queued_at=at, rank=0)
+        case _E.DEADLINE_MISSED:
+            return replace(job, missed_at=at)
         case _E.QUEUE_HELD:
             return replace(job, held_by=event.by)
         case _E.QUEUE_RELEASED:

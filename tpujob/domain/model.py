@@ -146,9 +146,9 @@ class Slice:
     handed_to: str = ""  #: id of the next job of the slice; this job's billing ended at `gone_at`
 
     @property
-    def place(self) -> tuple[str, str, str]:
-        """Type, zone and provider, as `Offer.place`."""
-        return self.type, self.zone, self.provider
+    def place(self) -> tuple[str, str, str, str]:
+        """Type, zone, pricing and provider, as `Offer.place`."""
+        return self.type, self.zone, self.pricing, self.provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +380,17 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedRun:
+    """What was known of a job with a deadline when it was submitted; times in seconds."""
+
+    work: float  #: steps of the whole job
+    start: float  #: from a ready slice to the first step; nine of ten starts take no more
+    wait: float  #: for a slice that cannot be preempted, refusals included; nine of ten waits take no more
+    lost: float  #: steps that the loss of a slice costs
+    steps: int | None = None  #: of the whole job, by its file; None: unknown
+
+
+@dataclass(frozen=True, slots=True)
 class Edge:
     """A condition on another job or group that must hold before the job's first slice is requested."""
 
@@ -449,6 +460,8 @@ class Job:
     submitted: int = 0  #: of a group: number of elements made so far
     #: number of elements, of a group and of each of its elements
     group_size: int = 0
+    expected: ExpectedRun | None = None  #: None: it has no deadline
+    missed_at: float | None = None  #: when its deadline was seen to be missed
     schema_version: int = SCHEMA_VERSION
 
     def workdir_in(self, bucket: str) -> str:

@@ -67,6 +67,11 @@ def rfc3339(seconds: float) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def utc(seconds: float) -> str:
+    """Return a time as `2026-11-29 14:05 UTC`."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
 def many(n: int, thing: str) -> str:
     """Return a count with its noun: `1 host`, `1,250 hosts`."""
     return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}s"

@@ -115,7 +115,7 @@ class Observer:
             deleting=frozenset(live.deleting),
             last_seen=last_seen,
             preempted=dict(live.preempted),
-            circuits=self.circuits() if job.state in _ASKING else {},
+            circuits=self.circuits() if job.state in _ASKING or job.expected else {},
             prices=self.prices,
             funds=NO_FUNDS if job.state.final else self.funds(job),
             place=self.place(job) if job.state is State.QUEUED else None,

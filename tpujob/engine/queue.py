@@ -14,7 +14,7 @@ from itertools import takewhile
 from math import inf
 from operator import attrgetter
 
-from tpujob.domain.capacity import circuits
+from tpujob.domain.capacity import circuits, deadline
 from tpujob.domain.capacity.dependencies import JobEnd, facts_of
 from tpujob.domain.capacity.entries import QueueEntry, Wanted, entry, wanted
 from tpujob.domain.capacity.planning import QueuePlan, plan
@@ -98,6 +98,7 @@ class Queue:
         self._past: _PastUsage | None = None  #: None: usage was not needed yet
         self._plan = QueuePlan({}, (), inf)
         self._planned_at, self._read_at, self._change = -inf, -inf, 0
+        self._terms_until = inf  #: when the deadline of a job that waits allows it something else
         self._dirty = True
 
     # What others ask --------------------------------------------------------------------------------------------------
@@ -319,15 +320,30 @@ class Queue:
         if not job.state.final:
             previous, self._jobs[job.id] = self._jobs.get(job.id), job
             if not job.spec.is_group:  # which gets no slice itself
-                self._entries[job.id] = entry(job, self._prices, self._jobs.get(job.group))
+                self._entries[job.id] = self._entry(job, self._jobs.get(job.group))
                 if self._entries[job.id].gives_until:
                     self._ended.add(job.id)
             elif previous is None or _STEERED(previous) != _STEERED(job):
                 for element in self._jobs.values():
                     if element.group == job.id:
-                        self._entries[element.id] = entry(element, self._prices, job)
+                        self._entries[element.id] = self._entry(element, job)
             return
         self._drop(job.id)
+
+    def _entry(self, job: Job, group: Job | None) -> QueueEntry:
+        return entry(job, self._prices, group, now=self._clock.now())
+
+    def _renew_entries(self, now: float) -> None:
+        """Let the jobs that wait want what their deadlines allow now."""
+        assert self._jobs is not None
+        self._terms_until = inf
+        for job in self._jobs.values():
+            waits = job.state is State.QUEUED and job.expected and not job.spec.is_group
+            if waits and (changes_in := deadline.changes_in(job, now)) is not None:
+                known = self._entries[job.id].had  # with slices that it was passed over for
+                fresh = entry(job, self._prices, self._jobs.get(job.group), now=now)
+                self._entries[job.id] = replace(fresh, had=known)
+                self._terms_until = min(self._terms_until, now + changes_in)
 
     def _drop(self, job_id: str) -> None:
         assert self._jobs is not None
@@ -342,9 +358,11 @@ class Queue:
         jobs that may start now, or never, and might not before, and those whose slices are wanted now."""
         now = self._clock.now()
         age = now - self._planned_at
-        due = self._dirty or now >= self._plan.next_at or age >= REFRESH or age < 0
+        next_at = min(self._plan.next_at, self._terms_until)
+        due = self._dirty or now >= next_at or age >= REFRESH or age < 0
         if not due or (0 <= age < len(self._entries) / self.planned and now_for not in self._ended):
             return []
+        self._renew_entries(now)
         waiting = {(entry.share, entry.owner) for entry in self._entries.values() if entry.waits}
         # of the jobs of one owner, only a quota asks how long they take
         refused = self._circuits()

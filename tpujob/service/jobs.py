@@ -52,6 +52,7 @@ class Jobs:
         placed, _ = self._check(spec)
         view = parts.submission.plan(placed)
         parts.estimates.within_budget(placed)
+        parts.estimates.expected_run(placed)
         return view
 
     def put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
@@ -76,8 +77,8 @@ class Jobs:
         else:
             placed, edges = self._check(spec)
             job, created = parts.submission.first_record(placed, self._caller, bundles, code)
-            job = replace(job, edges=edges)
             parts.estimates.within_budget(placed)
+            job = replace(job, edges=edges, expected=parts.estimates.expected_run(placed))
             parts.bundles.check(job)
             stored = parts.store.create(job, created, idempotency_key=key)
             same = (stored.spec, stored.bundles) == (job.spec, job.bundles)

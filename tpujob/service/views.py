@@ -20,6 +20,7 @@ from tpujob.api import (
     UnreachedView,
     VerdictView,
 )
+from tpujob.domain import pace
 from tpujob.domain.capacity import circuits
 from tpujob.domain.events import Event
 from tpujob.domain.failures import host_reputation, stall, warnings
@@ -27,7 +28,6 @@ from tpujob.domain.failures.retry import due_at
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Accusation, Attempt, Code, Ignored, Job, Slice, State, Suspect
-from tpujob.domain.money import pace
 from tpujob.domain.money.ledger import certain, free, usd
 from tpujob.domain.observations import HostReport, Maintenance
 from tpujob.domain.progress import (
@@ -105,7 +105,7 @@ def job_facts(job: Job, runtime: RuntimeInfo, now: float, has: JobProgress) -> J
         chips=shown.chips,
         hosts=shown.hosts,
         zone=shown.zone,
-        pricing=job.spec.tpu.pricing,
+        pricing=serving.pricing if serving else job.spec.tpu.pricing,
         usd_per_hour=billed_now(job),
         usd_spent=usd(job.slices, now),
         condemned=[s.name for s in job.condemned],
@@ -141,8 +141,8 @@ def job_view(
 ) -> JobView:
     """Return the view of `job` at `now`. `host_keys`: why the keys of its slice's hosts are trusted. Without `private`,
     what is its owner's alone stays empty: workdir, code, bundles, evidence, and what the program is and how it is
-    started; with it, `job` is as `job_in_full` returns it. The caller fills in `place`, `actions`, `refused`,
-    `timeline`, `on_hosts`, `elements`, `worst`, `best`, and `jobs` of slices."""
+    started; with it, `job` is as `job_in_full` returns it. The caller fills in `place`, `deadline`, `actions`,
+    `refused`, `timeline`, `on_hosts`, `elements`, `worst`, `best`, and `jobs` of slices."""
     trouble = "" if job.state.final else runtime.trouble
     progress, moved_at = runtime.progress, runtime.moved_at
     job = with_live(job, progress)
@@ -179,6 +179,7 @@ def job_view(
         hold_until=_maybe(job.hold_until),
         wake_at=_maybe(job.wake if job.state in _WAITING and due_at(job.wake, now) > now else None),
         spending=budgets.views(job, runtime.funds, now),
+        deadline=None,
         retries_used=dict(job.retries_used),
         budgets=next_step.budgets(job),
         slices=[

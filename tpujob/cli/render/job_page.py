@@ -64,6 +64,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
         ("TPU", f"{hardware}, {job['pricing']}, {job['zone'] or 'no zone yet'}"),
         ("Cost", words.cost(job)),
         ("Budget", words.spending(job)),
+        ("Deadline", words.deadline(job)),
         ("User", job["user"]),
         ("Note", job.get("note", "")),
         ("Tags", ", ".join(job.get("tags", ()))),
@@ -198,6 +199,7 @@ def why_page(
         ("Retries", "" if job["state"] == "succeeded" else _retries_left(job)),
         ("Cost", words.cost(job)),
         ("Budget", words.spending(job)),
+        ("Deadline", words.deadline(job)),
         ("Next", words.what_next(job, now)),
     ):
         out += labelled(label, text, columns, color)

@@ -85,6 +85,12 @@ def spending(job: JobView) -> str:
     return "; ".join(filter(None, sentences))
 
 
+def deadline(job: JobView) -> str:
+    """Say by when a job should end, and what that takes; empty: it has no deadline."""
+    shown = job.get("deadline")
+    return clean(shown["text"]) if shown else ""
+
+
 def what_next(job: JobView, now: float) -> str:
     """Say what happens next, by itself or by a command; empty: the backend does not say."""
     step = job.get("next")

@@ -5,7 +5,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tpujob.domain.capacity import circuits, datasets
+from tpujob.domain.capacity import circuits, datasets, deadline
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.capacity.run_lengths import Lengths, usual
 from tpujob.domain.capacity.usage import rate
@@ -96,12 +96,16 @@ class QueueEntry:
         return usable and self.hand_on and giver.slice not in self.had
 
 
-def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> QueueEntry:
+def entry(
+    job: Job, prices: PriceList = LIST, group: Job | None = None, *, now: float | None = None
+) -> QueueEntry:
     """Return the entry of a job that is no group and has not ended. `group`: the job's group, whose hold, release and
-    rank in the queue hold for all of its elements."""
+    rank in the queue hold for all of its elements. `now`: its deadline decides what it wants at that time; None: it
+    wants every offer."""
     whole = group or job
     queued = job.state is State.QUEUED and job.desired is DesiredState.RUN
     offers = circuits.allowed(job, prices) if queued else ()
+    offers = offers if now is None else deadline.requestable(job, offers, now)
     slices = tuple(map(wanted, offers))
     slice = job.slice
     return QueueEntry(

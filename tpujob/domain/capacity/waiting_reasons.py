@@ -1,11 +1,10 @@
 """The sentences about why a job waits in the queue. Pure."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import PER_OWNER, Reason, ReasonKind
-from tpujob.domain.text import duration, many
+from tpujob.domain.text import duration, many, utc
 
 _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.DEPENDENCY: "waits for the {what} of {jobs}",
@@ -71,4 +70,4 @@ def _limited(reason: Reason) -> str:
 
 
 def _clock(at: float | None) -> str:
-    return f"{datetime.fromtimestamp(at or 0.0, UTC):%Y-%m-%d %H:%M UTC}"
+    return utc(at or 0.0)

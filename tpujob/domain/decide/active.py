@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram, soon
-from tpujob.domain.decide import holding, limits, releasing
+from tpujob.domain.decide import deadlines, holding, limits, releasing
 from tpujob.domain.decide.attempt_end import (
     began_at,
     best_progress,
@@ -75,6 +75,7 @@ def running(job: Job, seen: Observation, now: float) -> Decision:
     if taken_over := _take_over(job, seen, seen.reports):
         return taken_over
     over = _ended(job, seen, seen.reports, now) or _stalled(job, seen, seen.reports, now)
+    over = over or deadlines.go_back(job, seen, seen.reports, now)
     noted = _watched(job, seen, now) or _ignored(job, seen, now) or _warned(job, seen.reports, now)
     return over or noted or _go_on(job, seen.reports, now)
 

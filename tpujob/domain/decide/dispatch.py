@@ -24,11 +24,13 @@ from tpujob.domain.actions import (
     StopProgram,
     soon,
 )
+from tpujob.domain.capacity import deadline
 from tpujob.domain.decide import (
     active,
     billing,
     condemned,
     copying,
+    deadlines,
     group,
     holding,
     limits,
@@ -58,14 +60,16 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         return passed_on
     billed = billing.note(job, seen, now)
     job = with_billed(job, billed) if billed else job
-    decision = limits.warn(job, seen, now) or _by_state(job, seen, now)
+    noted = limits.warn(job, seen, now) or deadlines.note_missed(job, now)
+    decision = noted or _by_state(job, seen, now)
     if job.condemned and decision.event is None and decision.action is None:
         # the next request may be hours away, and condemned slices are billed
         decision = condemned.give_back(job, seen, now) or _within(decision, soon(job, now))
     if billed:
         decision = billing.with_note(job, decision, billed, now)
-    due = limits.due_in(job, seen, now)
-    return _with_needs(decision if due is None else _within(decision, due), seen)
+    for due in (limits.due_in(job, seen, now), deadline.changes_in(job, now)):
+        decision = decision if due is None else _within(decision, due)
+    return _with_needs(decision, seen)
 
 
 def decide_beside(job: Job, seen: Observation, now: float) -> Decision:

@@ -154,6 +154,13 @@ def stop(job: Job, reports: Sequence[HostReport], now: float) -> Event:
     return event(job, _E.HELD, now, f"{why}; stopping the program", held)
 
 
+def go_back(job: Job, why: str, reports: Sequence[HostReport], now: float) -> Event:
+    """End the attempt; once its program is stopped, its slice is released and the job queued again."""
+    end = _stopped(job, Cause.CANCELLED, why, reports, now)
+    held = SliceHeld(now, end, next_state=State.QUEUED)
+    return event(job, _E.HELD, now, f"{why}; stopping the program", held)
+
+
 def stop_for_good(
     job: Job, limit: ReachedLimit, reports: Sequence[HostReport], now: float
 ) -> Event:

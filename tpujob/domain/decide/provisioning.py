@@ -1,7 +1,8 @@
 """PROVISIONING: a slice was requested; it becomes ready, is refused, or is given up for another offer. Pure."""
 
 from tpujob.domain.actions import CreateSlice, Decision, StartProgram, soon
-from tpujob.domain.capacity import circuits
+from tpujob.domain.capacity import circuits, deadline
+from tpujob.domain.capacity.deadline import Terms
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.decide import billing, condemned, holding, limits, releasing
 from tpujob.domain.decide.attempt_end import slice_name
@@ -18,6 +19,8 @@ from tpujob.errors import Scope
 CREATE_DEADLINE = 60 * 60.0
 #: seconds after which a request in the cloud's queue is given up, if another offer may be requested
 QUEUE_PATIENCE = 30 * 60.0
+#: the same of a preemptible slice, if the job's deadline lets it request a safe one
+SPOT_PATIENCE = 2 * 60.0
 #: seconds after which a request in the cloud's queue is stored as waiting
 QUEUED_LONG = 10.0
 
@@ -67,6 +70,9 @@ def _present(job: Job, look: Present, seen: Observation, now: float) -> Decision
         case SliceState.WAITING if waited >= QUEUE_PATIENCE and _free(job, seen, now):
             reason = f"the request has waited {duration(QUEUE_PATIENCE)} in the cloud's queue"
             return _give_up(job, Cause.STOCKOUT, reason, now)
+        case SliceState.WAITING | SliceState.CREATING if _is_pressed(job, look, seen, now):
+            reason = f"its deadline does not let it wait for {job.slice.pricing if job.slice else 'it'} any longer"
+            return _give_up(job, Cause.STOCKOUT, reason, now)
         case SliceState.CREATING if waited > CREATE_DEADLINE:
             reason = f"the cloud has been creating it for {duration(CREATE_DEADLINE)}"
             return _give_up(job, Cause.STOCKOUT, reason, now)
@@ -96,7 +102,7 @@ def refuse(
     """Return the event of a refused request: the slice is released; then the job requests another one, or fails."""
     next_try = retry.after(job, cause)
     budget = next_try.budget if isinstance(next_try, retry.Again) else ""
-    elsewhere = cause in _FOR_GOOD and _others(job)
+    elsewhere = cause in _FOR_GOOD and _others(job, now)
     refused = cause if cause in circuits.FOR_NOW or cause in _FOR_GOOD else None
     started = ReleaseStarted(
         next_state=State.QUEUED if budget or elsewhere else State.FAILED,
@@ -114,12 +120,28 @@ def _give_up(job: Job, cause: Cause, error: str, now: float) -> Decision:
     return Decision(refuse(job, cause, error, "", now), wake_in=0)
 
 
-def _others(job: Job) -> list[Offer]:
-    """Return the offers that the job may request, of another zone, type or provider than the present one."""
+def _others(job: Job, now: float) -> list[Offer]:
+    """Return the offers that the job may request now, of another place than the present one."""
     tried = job.slice.place if job.slice else None
-    return [o for o in circuits.allowed(job) if o.place != tried]
+    return [o for o in circuits.requestable(job, now) if o.place != tried]
 
 
 def _free(job: Job, seen: Observation, now: float) -> bool:
-    """Return whether an offer of another zone, type or provider may be requested now."""
-    return circuits.pick(_others(job), seen.circuits, now) is not None
+    """Return whether an offer of another place may be requested now."""
+    return circuits.pick(_others(job, now), seen.circuits, now) is not None
+
+
+def _is_pressed(job: Job, look: Present, seen: Observation, now: float) -> bool:
+    """Return whether its deadline requires a safe slice in place of the preemptible one that was requested, and one may
+    be requested now: when it is behind the line and the request waits; when no start may be lost any more, also while
+    the cloud creates the slice."""
+    facts = deadline.deadline_of(job)
+    if facts is None or job.slice is None or not deadline.preemptible(job.slice):
+        return False
+    waited = now - job.state_since
+    patience = 0.0 if facts.terms(now) is Terms.SAFE else SPOT_PATIENCE
+    waits = look.state is SliceState.WAITING and waited >= patience
+    if not waits and now < facts.last_start:
+        return False
+    safe = [o for o in _others(job, now) if not deadline.preemptible(o)]
+    return circuits.pick(safe, seen.circuits, now) is not None

@@ -36,7 +36,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         refusals = circuits.refusals(job)
         failed = Finished(refusals[-1].refused if refusals else Cause.STOCKOUT)
         return _end(job, event(job, _E.FAILED, now, waited_out_text(job), failed))
-    possible = circuits.allowed(job, seen.prices)
+    possible = circuits.requestable(job, now, seen.prices)
     if not possible:
         return _end(job, _nowhere(job, now))
     offers, unpaid = limits.paid_for(job, seen, possible, now)
@@ -73,9 +73,13 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
 def receive(job: Job, giver: Job, seen: Observation, now: float) -> Event | None:
     """Return the event by which the job gets the ready slice of another job; None: it cannot use it now."""
     slice_ = giver.slice
-    if slice_ is None or job.held_by or not entry(job, seen.prices).fits(entry(giver, seen.prices)):
+    if (
+        slice_ is None
+        or job.held_by
+        or not entry(job, seen.prices, now=now).fits(entry(giver, seen.prices))
+    ):
         return None
-    same = [o for o in circuits.allowed(job, seen.prices) if wanted(o) == wanted(slice_)]
+    same = [o for o in circuits.requestable(job, now, seen.prices) if wanted(o) == wanted(slice_)]
     if limits.paid_for(job, seen, same, now)[1]:
         return None
     received = Slice(

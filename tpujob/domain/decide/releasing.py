@@ -213,7 +213,7 @@ def _requeue_delay(job: Job, refused: circuits.Circuits, now: float) -> float:
         return plain  # nothing was refused, or by another backend alone
     if job.cause is Cause.QUOTA:
         return 1.0  # its circuit says until when, and opens when a slice is gone
-    _, opens = circuits.first_available(circuits.allowed(job), refused)
+    _, opens = circuits.first_available(circuits.requestable(job, now), refused)
     return round(max(1.0, opens - now), 2)
 
 

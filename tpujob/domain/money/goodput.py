@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, Slice
 from tpujob.domain.money import ledger
 from tpujob.domain.money.ledger import moment
-from tpujob.domain.money.pace import first_step_began, seconds_per_step
+from tpujob.domain.pace import first_step_began, seconds_per_step
 from tpujob.domain.progress import began_from, first_step, good_step, steps_kept, with_live
 
 

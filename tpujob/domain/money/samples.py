@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tpujob.domain.model import Attempt, Cause, Job, Slice
 from tpujob.domain.money.durations import Stay
-from tpujob.domain.money.pace import first_step_began, seconds_per_step
+from tpujob.domain.pace import first_step_began, seconds_per_step
 from tpujob.domain.progress import began_from
 
 #: causes with which a slice is lost, not through the job itself

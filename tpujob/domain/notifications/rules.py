@@ -115,6 +115,8 @@ def _read_event(job: Job, event: Event, ended: int, requested_by: str) -> Notifi
             kind = _K.HOST_REFUSED if cause is Cause.BAD_HOST else None
         case _E.BUDGET_WARNED:
             kind, cause = _K.BUDGET_WARNED, None
+        case _E.DEADLINE_MISSED:
+            kind = _K.DEADLINE_MISSED
         case _:
             pass
     if kind is None:

@@ -383,6 +383,27 @@ Zones = Annotated[
     Checked(names("a zone", zone), _one_or_many(accelerators.all_zones(), accelerators.ZONE, 0)),
 ]
 Pricing = Annotated[str, one_of(PRICINGS, "pricing")]
+_pricing = one_of(PRICINGS, "pricing")
+
+
+def _pricings(value: Any) -> tuple[str, ...]:
+    pricings = names("a pricing", _pricing)(value)
+    if not pricings:
+        raise ValueError("must name at least one pricing, such as spot")
+    return pricings
+
+
+def _one_or_list(names: tuple[str, ...]) -> Any:
+    return names[0] if len(names) == 1 else [*names]
+
+
+_PRICINGS = {
+    "anyOf": [
+        _pricing.schema,
+        {"type": "array", "items": _pricing.schema, "minItems": 1, "maxItems": MAX_ITEMS},
+    ]
+}
+Pricings = Annotated[tuple[str, ...], Checked(_pricings, _PRICINGS, _one_or_list)]
 RuntimeVersion = Annotated[
     str | None, optional(matching(_RUNTIME_VERSION, "1 to 80 of a-z, 0-9, - and ."))
 ]

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, model_validator
 
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec import group, queue, yaml
 from tpujob.domain.spec.data import Datasets
@@ -191,8 +192,11 @@ class Tpu(kinds.SpecPart):
     zones: kinds.Zones = Field(
         (), description="Zones, best first. Default: those of the context that have the type."
     )
-    pricing: kinds.Pricing = Field(
-        "spot", description="spot can be preempted; reserved needs a reservation."
+    pricings: kinds.Pricings = Field(
+        ("spot",),
+        alias="pricing",
+        description="spot can be preempted; reserved needs a reservation. A list is in order of preference.",
+        json_schema_extra={"default": "spot"},
     )
     allow_cross_region: bool = Field(
         False,
@@ -205,6 +209,11 @@ class Tpu(kinds.SpecPart):
     slices: kinds.Slices = Field(
         1, description="Number of slices that run the program together (Multislice), up to 64."
     )
+
+    @property
+    def pricing(self) -> str:
+        """The preferred pricing."""
+        return self.pricings[0]
 
     @model_validator(mode="after")
     def _one_generation_per_runtime(self) -> Self:
@@ -378,6 +387,11 @@ class JobSpec(kinds.SpecPart):
         None,
         description="Time after which the program is stopped, all attempts together; `resume` allows it again.",
     )
+    finish_by: queue.Moment = Field(
+        None,
+        description="Time by which it should end. With `pricing: [spot, on-demand]` it is on spot as long as that "
+        "suffices. Needs `time`, or steps of a known pace.",
+    )
     array: group.Array = Field(
         None,
         description="Make many jobs of this one: their number, a range such as 0-99%8, or count and at_once.",
@@ -428,6 +442,9 @@ def _validated(data: Mapping[str, Any], document: yaml.Document | None) -> JobSp
     if spec.env and spec.env.kind in FROM_FILE and spec.code is None:
         text = f"{spec.env.source[:100]} is read from code, which is not given; add `code: .`"
         raise bad_spec([Problem(("env", spec.env.kind), text)], document)
+    if spec.finish_by is not None and all(find_pricing(p).preemptible for p in spec.tpu.pricings):
+        text = "cannot be kept on slices that may be preempted alone; give `pricing: [spot, on-demand]`"
+        raise bad_spec([Problem(("finish_by",), text)], document)
     size = len(json.dumps(dump(spec)))
     if size > MAX_RECORD:
         text = (

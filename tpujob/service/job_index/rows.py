@@ -4,8 +4,9 @@ import json
 from itertools import islice
 
 from tpujob.api import CommandView, JobRow, NextView
+from tpujob.domain import pace
 from tpujob.domain.model import Cause, Job, State
-from tpujob.domain.money import ledger, pace
+from tpujob.domain.money import ledger
 from tpujob.domain.progress import job_progress
 from tpujob.domain.text import within
 from tpujob.service import next_step

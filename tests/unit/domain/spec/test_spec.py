@@ -126,6 +126,7 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
         "not_before": None,
         "time": None,
         "max_time": None,
+        "finish_by": None,
         "array": None,
         "matrix": None,
         "exclude": [],
