@@ -13,6 +13,10 @@ PROBE = 120.0
 FOR_GOOD = (Cause.PERMISSION, Cause.BAD_SPEC)
 
 
+def _offer(slice: Slice, number: int) -> str:
+    return f"{slice.zone}/{slice.type}/{slice.pricing}/{number}"
+
+
 class Offers:
     """I8: only one job at a time requests an offer that its backend knows to be refused, and ever more rarely."""
 
@@ -27,11 +31,11 @@ class Offers:
         slice = job.slice or before.slice
         if slice is None:
             return
-        key = (backend, f"{slice.zone}/{slice.type}/{slice.tpu_slices}")
+        key = (backend, _offer(slice, slice.tpu_slices))
         if event.kind is EventKind.SLICE_REQUESTED:
             self._asked(key, job, slice, event.at)
             for old in before.slices:
-                same = (old.zone, old.type) == (slice.zone, slice.type)
+                same = old.place == slice.place
                 if same and old.refused in FOR_GOOD and old.requested_at >= before.fresh_at:
                     text = f"{slice.type} was refused in {slice.zone} for good, as {old.refused}"
                     self.broken("I8", job.id, f"{text}, and is requested again")
@@ -46,11 +50,11 @@ class Offers:
     def granted(self, backend: str, slice: Slice) -> None:
         """Note that the cloud has as much again, or less."""
         for number in range(1, slice.tpu_slices + 1):
-            self.refused.pop((backend, f"{slice.zone}/{slice.type}/{number}"), None)
+            self.refused.pop((backend, _offer(slice, number)), None)
 
     def answered(self, backend: str, slice: Slice) -> None:
         """Let other jobs request the offer again: this backend's request is answered."""
-        refusal = self.refused.get((backend, f"{slice.zone}/{slice.type}/{slice.tpu_slices}"))
+        refusal = self.refused.get((backend, _offer(slice, slice.tpu_slices)))
         if refusal:
             refusal[2] = 0.0
 

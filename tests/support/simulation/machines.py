@@ -24,6 +24,7 @@ class Machine:
     created: float
     ours: bool = True
     tpu_slices: int = 1
+    preemptible: bool = True
     physical: tuple[str, ...] = ()  #: the machine below each host
     nameless: bool = False  #: whether the metadata server hides the machines
     listed_at: float = 0.0  #: time until which lists lack the slice

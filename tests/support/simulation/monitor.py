@@ -12,6 +12,7 @@ from tests.support.simulation.bounds import Bounds
 from tests.support.simulation.budgets import Budgets
 from tests.support.simulation.checkpoints import Checkpoints
 from tests.support.simulation.copies import Arrivals
+from tests.support.simulation.deadlines import Deadlines
 from tests.support.simulation.effects import HOUR, Outage
 from tests.support.simulation.hardware import Accusations, Offers
 from tests.support.simulation.machines import Machine
@@ -87,6 +88,7 @@ class Monitor:
         self.accusations = Accusations(play.world, self.broken)
         self.views = Views(play.world, self.broken)
         self.queue = self.bounds.queue = QueueChecks(play.sim, self.jobs, self.broken, store_outage)
+        self.deadlines = Deadlines(self.broken, self.budgets)
         self.rolled_back, self.resumed = self.checkpoints.rolled_back, self.checkpoints.resumed
 
     def attended(self, job_id: str) -> None:
@@ -141,6 +143,7 @@ class Monitor:
         self._reasoned(before, job, event)
         self.budgets.committed(before, job, event)
         self.queue.committed(self._who(), before, job, event)
+        self.deadlines.committed(before, job, event, self.queue.plans[self._who()])
         self.views.check(job)
         if job.state.final:
             self._history(job)

@@ -1,4 +1,4 @@
-"""The queue of a lab: the plans of each backend, and their effects on records (Q1, Q2, Q7, Q8, Q10, Q13-Q15)."""
+"""The queue of a lab: the plans of each backend, and their effects on records (Q1, Q2, Q7, Q8, Q10, Q12-Q15)."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -95,9 +95,12 @@ class QueueChecks:
             self._summed[name] = self.sim.now
             self._adds_up(name, planned.usage, planned.now)
 
-    def entry(self, job: Job) -> QueueEntry:
+    def entry(self, job: Job, at: float | None = None) -> QueueEntry:
+        """Return the entry of a record; of a job with a deadline, as it is at that time, or now."""
         group = self.jobs.get(job.group)
         group = group if group and not group.state.final else None
+        if job.expected:
+            return entry(job, group=group, now=self.sim.now if at is None else at)
         version = job.version, group.version if group else 0
         cached = self._entries.get(job.id)
         if cached is None or cached[0] != version:
@@ -111,7 +114,7 @@ class QueueChecks:
             if job.spec.is_group:
                 continue
             used = by_id.pop(job.id, None)
-            right = None if job.state.final else self.entry(job)
+            right = None if job.state.final else self.entry(job, planned.now)
             if used is None or right is None:
                 same = used is right
             else:

@@ -13,7 +13,7 @@ from tests.support.simulation.plans import Work
 from tests.support.simulation.play import Play
 from tests.support.simulation.profile import RATES, Profile
 from tests.support.simulation.sim import EPOCH, Violation
-from tests.support.simulation.users import TWO_REGIONS, spec
+from tests.support.simulation.users import TWO_REGIONS, due, spec
 from tests.support.simulation.world import ZONES
 from tpujob.domain.access import BACKEND, Principal, Role
 from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
@@ -174,6 +174,21 @@ def nothing(play: Play) -> None: ...
 
 def _stockout(play: Play) -> None:
     play.world.scarce["us-east5-a"] = math.inf
+
+
+def _due(seconds: float) -> dict[str, object]:
+    return due(EPOCH + seconds, EAST, "10m")
+
+
+def _no_spot(play: Play) -> None:
+    """Let there be no spot for five minutes."""
+    until = play.sim.now + 300
+    play.world.scarce |= dict.fromkeys(("us-east5-a spot", "us-east5-b spot"), until)
+
+
+def _preempted_without_spot(play: Play, machine: Machine) -> None:
+    _no_spot(play)
+    _preempted(play, machine)
 
 
 def _two_wait(play: Play) -> None:
@@ -720,6 +735,14 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             "small ones pass a big one", queue.small_ones_pass, more=queue.SMALL,
             queue=QueueSettings(quota={"us-central2-b/v4/spot": 16})
+        ),
+        Scenario("a deadline leaves no room", nothing, more=_due(4200)),
+        Scenario(
+            "far ahead of its deadline", running(_preempted_without_spot, then=150.0),
+            work=Work(60, contract=True), more=_due(30_000)
+        ),
+        Scenario(
+            "spot is refused at first", _no_spot, work=Work(120, contract=True), more=_due(30_000)
         ),
         Scenario("data may not be copied", _copy_refused, ends=_FAILED, late=_SUCCEEDED, data=True),
     )

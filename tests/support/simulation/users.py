@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,12 @@ def spec(number: int, random: Random) -> dict[str, Any]:
             "on_bad_host": random.choice(["swap", "swap", "release"]),
         },
     }
+
+
+def due(at: float, tpu: Mapping[str, object], time: str = "30m") -> dict[str, object]:
+    """Return the parts of the job file of a program that should end by that time."""
+    finish_by = datetime.fromtimestamp(at, UTC).isoformat()
+    return {"tpu": {**tpu, "pricing": ["spot", "on-demand"]}, "time": time, "finish_by": finish_by}
 
 
 #: in two regions, each with its own bucket
@@ -110,6 +117,8 @@ class User:
             document["tpu"] = document["tpu"] | {"slices": 2}
         if random.random() < profile["runtimes"] and isinstance(document["tpu"]["type"], str):
             document["tpu"] = document["tpu"] | {"runtime_version": "tpu-ubuntu2204-base"}
+        if random.random() < profile["deadlines"]:
+            document |= due(self.play.sim.now + random.uniform(1, 20) * 3600, document["tpu"])
 
     def _meddle(self) -> None:
         word = self.random.choices([*self.meddles], [*self.meddles.values()])[0]
