@@ -5,9 +5,9 @@ TPUJOB_SPOT_TRACES=FOLDER). A job has 48 h of work and loses 12 min with each st
 and $0.245 as spot. In each zone, or each group of three zones, a job begins every 24 h (in groups of three: every
 seventh of them). Costs are those of the same job on demand.
 
-`rule` is that of `tpujob/domain/capacity/deadline.py`, which the backend follows; `greedy` is its net without its line;
-`optimum` is the least cost for somebody who knows the future, in units of 65 s, of every seventh job. A job on demand
-sees whether spot is there, as a request beside its slice shows it; `blind` is the rule without that.
+`rule` is that of `tpujob/domain/capacity/deadline.py`, which the backend follows. `informed` is the same for a job on
+demand that sees whether spot is there, and moves to it also behind the line. `greedy` is the net without the line;
+`optimum` is the least cost for somebody who knows the future, in units of 65 s, of every seventh job.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ Policy = Callable[[Deadline, float, bool, bool], str]
 
 
 def rule(facts: Deadline, now: float, safe: bool, spot: bool) -> str:
-    """Follow the rule of deadlines. A spot slice is used until it is taken away."""
-    if safe:
-        if spot and facts.may_move(now):
-            return "spot"
-        return "" if facts.may_wait(now) else "safe"
+    """Follow the rule of deadlines. A spot slice is used until it is taken away; a safe one is given up without knowing
+    whether spot is there."""
+    if safe and not facts.may_wait(now):
+        return "safe"
     terms = facts.terms(now)
     if terms is Terms.SAFE or (terms is Terms.EITHER and not spot):
         return "safe"
     return "spot" if spot else ""
 
 
-def blind(facts: Deadline, now: float, safe: bool, spot: bool) -> str:
-    return rule(facts, now, safe, spot and not safe)
+def informed(facts: Deadline, now: float, safe: bool, spot: bool) -> str:
+    moves = safe and spot and facts.terms(now) is not Terms.SAFE
+    return "spot" if moves else rule(facts, now, safe, spot)
 
 
 def greedy(facts: Deadline, now: float, safe: bool, spot: bool) -> str:
@@ -191,7 +191,7 @@ def lines(traces: Traces) -> Iterator[str]:
     yield "|" + "---|" * (2 + len(DEADLINES))
     yield f"| any | on demand | {' | '.join(['1.000'] * len(DEADLINES))} |"
     for size in (1, 3, len(traces.zones)):
-        for policy in (rule, blind, greedy) if size < len(traces.zones) else (rule, greedy):
+        for policy in (rule, informed, greedy) if size < len(traces.zones) else (rule, greedy):
             yield f"| {size} | {policy.__name__} | {costs(traces, size, policy)} |"
         if size == 1:
             yield f"| 1 | optimum | {optima(traces)} |"

@@ -62,10 +62,6 @@ class Deadline:
             return Terms.SAFE
         return Terms.EITHER if self.left > self.line(now) else Terms.CHEAP
 
-    def may_move(self, now: float) -> bool:
-        """Return whether a job may give up a safe slice for a preemptible one that is there."""
-        return now < self.latest
-
     def may_wait(self, now: float) -> bool:
         """Return whether a job may give up a safe slice although no other is there: it stays ahead of the line for two
         starts."""

@@ -82,12 +82,13 @@ def view(job: Job, prices: PriceList, now: float) -> DeadlineView | None:
     offers = circuits.allowed(job, prices)
     texts = [shown["text"]]
     if job.slice:
-        texts.append(f"{'on' if job.slice.ready_at else 'requests'} {job.slice.pricing}")
+        verb = "" if job.slice.ready_at else "waits for a slice "
+        texts.append(verb + _on(job.slice.pricing))
     safe = next((offer for offer in offers if not preemptible(offer)), None)
     if safe and (job.slice is None or preemptible(job.slice)):
         latest = max(now, facts.latest)
         shown["latest"] = rfc3339(latest)
-        texts.append(f"{safe.pricing} from {utc(latest)} at the latest")
+        texts.append(f"{_on(safe.pricing)} from {utc(latest)} at the latest")
     rates = [budget.micros(o.usd_per_hour) for o in offers if o.usd_per_hour is not None]
     spent = ledger.micros(job.slices, now)
     if len(rates) == len(offers) and spent is not None:
@@ -97,3 +98,8 @@ def view(job: Job, prices: PriceList, now: float) -> DeadlineView | None:
         texts.append(f"{dollars(low)} to {dollars(high)}")
     shown["text"] = "; ".join(texts)
     return shown
+
+
+def _on(pricing: str) -> str:
+    """Return the terms in a sentence: `on spot`, `on demand`."""
+    return f"on {pricing.removeprefix('on-')}"

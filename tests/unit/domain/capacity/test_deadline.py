@@ -52,9 +52,7 @@ def test_what_else_a_safe_slice_takes_brings_the_net_forward(name: str) -> None:
     assert replace(FACTS, **changed).latest == FACTS.latest - 1800
 
 
-def test_a_safe_slice_is_given_up_for_one_that_is_there_and_without_one_only_with_room() -> None:
-    assert FACTS.may_move(FACTS.latest - 1)
-    assert not FACTS.may_move(FACTS.latest)
+def test_a_safe_slice_is_given_up_only_with_room_for_two_starts() -> None:
     ahead = replace(FACTS, left=40 * HOUR)
     assert ahead.terms(9 * HOUR) is Terms.CHEAP
     assert not ahead.may_wait(9.7 * HOUR), "it would be behind within two starts"
