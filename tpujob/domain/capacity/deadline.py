@@ -118,5 +118,6 @@ def changes_in(job: Job, now: float) -> float | None:
     deadline = None if job.state.final else deadline_of(job)
     if deadline is None:
         return None
-    times = (deadline.behind_at, deadline.latest, deadline.last_start, deadline.finish_by)
+    behind = deadline.behind_at + 1.0  # when rounding hides it no longer
+    times = (behind, deadline.latest, deadline.last_start, deadline.finish_by)
     return min((at - now for at in times if at > now), default=None)
