@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tpujob.domain.capacity.deadline import Deadline, Terms
+from tpujob.domain.capacity.deadline import JobDeadline, Terms
 
 HOUR = 3600.0
 WORK, START, EVERY = 48 * HOUR, 720.0, 24 * HOUR
@@ -61,10 +61,10 @@ def load(folder: Path) -> Traces:
 
 # Policies: what a job holds from now on that holds nothing, or a safe slice ------------------------------------------
 
-Policy = Callable[[Deadline, float, bool, bool], str]
+Policy = Callable[[JobDeadline, float, bool, bool], str]
 
 
-def rule(facts: Deadline, now: float, safe: bool, spot: bool) -> str:
+def rule(facts: JobDeadline, now: float, safe: bool, spot: bool) -> str:
     """Follow the rule of deadlines. A spot slice is used until it is taken away; a safe one is given up without knowing
     whether spot is there."""
     if safe and not facts.may_wait(now):
@@ -75,18 +75,18 @@ def rule(facts: Deadline, now: float, safe: bool, spot: bool) -> str:
     return "spot" if spot else ""
 
 
-def informed(facts: Deadline, now: float, safe: bool, spot: bool) -> str:
+def informed(facts: JobDeadline, now: float, safe: bool, spot: bool) -> str:
     moves = safe and spot and facts.terms(now) is not Terms.SAFE
     return "spot" if moves else rule(facts, now, safe, spot)
 
 
-def greedy(facts: Deadline, now: float, safe: bool, spot: bool) -> str:
+def greedy(facts: JobDeadline, now: float, safe: bool, spot: bool) -> str:
     if safe or facts.terms(now) is Terms.SAFE:
         return "safe"
     return "spot" if spot else ""
 
 
-def spot_only(facts: Deadline, now: float, safe: bool, spot: bool) -> str:
+def spot_only(facts: JobDeadline, now: float, safe: bool, spot: bool) -> str:
     return "spot" if spot else ""
 
 
@@ -114,7 +114,7 @@ def play(
     while now < limit and left > 0:
         there = [zone for zone in zones if zone[tick]]
         if holds != "spot" or not own[tick]:
-            facts = Deadline(limit, 0.0, WORK, left, START)
+            facts = JobDeadline(limit, 0.0, WORK, left, START)
             choice = policy(facts, now, holds == "safe", bool(there))
             if choice != holds or choice == "spot":
                 holds, setup, own = choice, START, there[0] if there else own

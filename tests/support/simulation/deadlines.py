@@ -6,7 +6,7 @@ from tests.support.simulation.budgets import Budgets
 from tests.support.simulation.queue_rules import Planned
 from tests.support.simulation.sim import Broken
 from tpujob.domain.capacity import circuits
-from tpujob.domain.capacity.deadline import Deadline, deadline_of
+from tpujob.domain.capacity.deadline import JobDeadline, deadline_of
 from tpujob.domain.events import Event, EventKind, SliceHeld
 from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.model import DesiredState, Job, State
@@ -35,7 +35,7 @@ class Deadlines:
         if held and held.next_state is State.QUEUED and not asked:
             self._ahead(before, facts, event)
 
-    def _in_time(self, job: Job, facts: Deadline, at: float, planned: Planned) -> None:
+    def _in_time(self, job: Job, facts: JobDeadline, at: float, planned: Planned) -> None:
         """No preemptible slice is requested when only a safe one is sure to end in time, and may be requested: no limit
         or budget forbids it, and none was refused."""
         net = facts.finish_by - facts.left - 2 * facts.start - facts.wait - facts.lost
@@ -52,7 +52,7 @@ class Deadlines:
         if at > net + CLOSE and free and pays:
             self.broken("Q12", job.id, f"requests spot {at - net:.0f} s after its net")
 
-    def _needed(self, job: Job, facts: Deadline, event: Event) -> None:
+    def _needed(self, job: Job, facts: JobDeadline, event: Event) -> None:
         """No safe slice is requested while the work is ahead of the line, unless others are refused for good."""
         line = facts.work * (facts.finish_by - event.at) / (facts.finish_by - facts.since)
         cheap = [o for o in circuits.allowed(job) if find_pricing(o.pricing).preemptible]
@@ -60,7 +60,7 @@ class Deadlines:
         if facts.left < line - CLOSE and event.at < net - CLOSE and cheap:
             self.broken("Q12", job.id, f"is ahead of the line, and {event.text}")
 
-    def _ahead(self, job: Job, facts: Deadline, event: Event) -> None:
+    def _ahead(self, job: Job, facts: JobDeadline, event: Event) -> None:
         """A safe slice is given up only where two starts may be lost and the work stays ahead of the line."""
         line = facts.work * (facts.finish_by - event.at) / (facts.finish_by - facts.since)
         preemptible = job.slice and find_pricing(job.slice.pricing).preemptible

@@ -736,7 +736,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             "small ones pass a big one", queue.small_ones_pass, more=queue.SMALL,
             queue=QueueSettings(quota={"us-central2-b/v4/spot": 16})
         ),
-        Scenario("a deadline leaves no room", nothing, more=_due(4200)),
+        Scenario("a deadline leaves no room", nothing, more=_due(3900)),
         Scenario(
             "far ahead of its deadline", running(_preempted_without_spot, then=150.0),
             work=Work(60, contract=True), more=_due(30_000)

@@ -26,7 +26,7 @@ class Terms(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Deadline:
+class JobDeadline:
     """The facts of a job with a deadline. Times are seconds."""
 
     finish_by: float
@@ -89,7 +89,7 @@ def preemptible(target: Offer | Slice) -> bool:
 # Of a job ------------------------------------------------------------------------------------------------------------
 
 
-def deadline_of(job: Job) -> Deadline | None:
+def deadline_of(job: Job) -> JobDeadline | None:
     """Return the facts of a job's deadline; None: it has none. Work counts up to the newest checkpoint that is kept; of
     a program whose steps are not known, none does."""
     expected, finish_by = job.expected, job.spec.finish_by
@@ -102,7 +102,7 @@ def deadline_of(job: Job) -> Deadline | None:
     work = steps * pace if steps and pace else expected.work
     kept = min(1.0, (done.checkpoint or 0) / steps) if steps else 0.0
     since = max(job.created_at, job.spec.not_before or 0.0)
-    return Deadline(
+    return JobDeadline(
         finish_by, since, work, work * (1 - kept), expected.start, expected.wait, expected.lost
     )
 

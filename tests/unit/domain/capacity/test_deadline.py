@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.records import NOW, SPEC, a_slice
 from tpujob.domain.capacity.deadline import (
-    Deadline,
+    JobDeadline,
     Terms,
     changes_in,
     deadline_of,
@@ -22,7 +22,7 @@ from tpujob.domain.spec import dump, parse
 
 HOUR = 3600.0
 #: 48 h of work in 60 h, 12 min a start
-FACTS = Deadline(60 * HOUR, 0.0, 48 * HOUR, 48 * HOUR, 720.0)
+FACTS = JobDeadline(60 * HOUR, 0.0, 48 * HOUR, 48 * HOUR, 720.0)
 
 
 def after(hours: float, done: float) -> Terms:
@@ -131,7 +131,7 @@ def ran(step: int, checkpoint: int | None, number: int = 1) -> Attempt:
 
 def test_a_new_job_has_all_of_the_work_that_was_expected_of_it() -> None:
     facts = deadline_of(job_with())
-    assert facts == Deadline(36_000, NOW, 10_000, 10_000, 300, 200, 100)
+    assert facts == JobDeadline(36_000, NOW, 10_000, 10_000, 300, 200, 100)
 
 
 def test_its_own_pace_counts_more_and_its_work_only_up_to_the_kept_checkpoint() -> None:
