@@ -85,22 +85,14 @@ def test_a_job_ahead_of_its_deadline_returns_to_spot_with_its_checkpoint(stage: 
     job_id = due(stage, 8)
     stage.running(job_id)
     stage.cloud.full = set()
-    train(stage, job_id, 1, 60, None, 600)
+    train(stage, job_id, 1, 12, None, 800)
     assert stage.job(job_id).state is State.RUNNING, "without a checkpoint it would lose its work"
-    train(stage, job_id, 60, 80, 75, 600)
+    train(stage, job_id, 13, 25, 25, 800)
     job = stage.until(job_id, lambda job: len(job.attempts) == 2)
     assert terms(job)[-2:] == ["on-demand", "spot"]
     assert job.attempts[0].message == "ahead of its deadline, it returns to spot"
     assert job.retries_used == {}, "nothing has failed"
     assert job.slices[-2].gone_at is not None
-
-
-def test_it_stays_on_demand_while_spot_is_known_to_be_refused(stage: Stage) -> None:
-    stage.cloud.full = {NO_SPOT}
-    job_id = due(stage, 8)
-    stage.running(job_id)
-    train(stage, job_id, 1, 80, 75, 20)
-    assert len(stage.job(job_id).attempts) == 1
 
 
 def test_spot_that_ends_at_the_worst_moment_is_replaced_by_on_demand_to_the_end(

@@ -64,5 +64,5 @@ class Deadlines:
         """A safe slice is given up only where two starts may be lost and the work stays ahead of the line."""
         line = facts.work * (facts.finish_by - event.at) / (facts.finish_by - facts.since)
         preemptible = job.slice and find_pricing(job.slice.pricing).preemptible
-        if preemptible or facts.left > line + CLOSE:
-            self.broken("Q12", job.id, f"gives its slice up, and is behind: {event.text}")
+        if preemptible or facts.left > line + CLOSE or facts.left < 2 * facts.start:
+            self.broken("Q12", job.id, f"gives its slice up in vain: {event.text}")

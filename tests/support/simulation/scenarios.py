@@ -742,7 +742,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             work=Work(60, contract=True), more=_due(30_000)
         ),
         Scenario(
-            "spot is refused at first", _no_spot, work=Work(120, contract=True), more=_due(30_000)
+            "spot is refused at first", _no_spot, work=Work(400, contract=True), more=_due(30_000)
         ),
         Scenario("data may not be copied", _copy_refused, ends=_FAILED, late=_SUCCEEDED, data=True),
     )

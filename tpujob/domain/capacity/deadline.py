@@ -64,8 +64,9 @@ class JobDeadline:
 
     def may_wait(self, now: float) -> bool:
         """Return whether a job may give up a safe slice although no other is there: it stays ahead of the line for two
-        starts."""
-        return now < self.latest and self.left <= self.line(now + 2 * self.start)
+        starts, and more work is left than these take, so that another start pays."""
+        ahead = self.left <= self.line(now + 2 * self.start)
+        return now < self.latest and ahead and self.left > 2 * self.start
 
 
 def in_order(offers: Sequence[Offer], terms: Terms) -> tuple[Offer, ...]:

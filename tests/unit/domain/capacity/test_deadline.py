@@ -57,6 +57,7 @@ def test_a_safe_slice_is_given_up_only_with_room_for_two_starts() -> None:
     assert ahead.terms(9 * HOUR) is Terms.CHEAP
     assert not ahead.may_wait(9.7 * HOUR), "it would be behind within two starts"
     assert ahead.may_wait(9.6 * HOUR)
+    assert not replace(FACTS, left=1440).may_wait(40 * HOUR), "another start would cost more"
 
 
 @given(
