@@ -44,6 +44,7 @@ SpanKind = Literal[
     "hung",
     "held",
     "condemned",
+    "candidate",
     "releasing",
     "unknown",
 ]

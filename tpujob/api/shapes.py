@@ -272,6 +272,7 @@ class JobFacts(TypedDict):
     usd_per_hour: float | None  #: what is billed now, condemned slices included; 0 without a slice
     usd_spent: float | None
     condemned: list[str]  #: slices that were swapped out as bad and are not gone yet
+    candidates: list[str]  #: requests beside the serving one: the first that is ready serves
     host0_ip: str
     attempt: int  #: number of the newest; 0: none yet
     phase: str

@@ -30,6 +30,10 @@ class EventKind(StrEnum):
     SLICE_WAITING = "slice_waiting"  #: the cloud keeps the request in its queue
     SLICE_CREATING = "slice_creating"  #: the request has left that queue
     SLICE_READY = "slice_ready"
+    CANDIDATE_REQUESTED = "candidate_requested"  #: beside the serving slice, in another place
+    CANDIDATE_LOST = "candidate_lost"  #: it is refused, or needed no longer, and is released
+    #: the serving slice's request failed, and a candidate serves in its stead
+    CANDIDATE_PROMOTED = "candidate_promoted"
     ATTEMPT_RUNNING = "attempt_running"
     PROGRESSED = "progressed"
     LOSS_NONFINITE = "loss_nonfinite"  #: the newest reported loss is NaN or infinite
@@ -43,6 +47,7 @@ class EventKind(StrEnum):
     ATTEMPT_RETRIED = "attempt_retried"  #: it ended, and the next one starts on the same slice
     #: it ended, and its slice is kept until its replacement is ready
     ATTEMPT_CONDEMNED = "attempt_condemned"
+    ATTEMPT_SWAPPED = "attempt_swapped"  #: the same, and a candidate is the replacement
     CONDEMNED_STOPPED = "condemned_stopped"
     HELD = "held"
     PROGRAM_STOPPED = "program_stopped"
@@ -139,6 +144,23 @@ class SliceRequested:
 class SliceReady:
     endpoints: tuple[Endpoint, ...]
     ready_at: float | None = None  #: None: the event's own time
+    slice: str = ""  #: name of the candidate that serves now; empty: the serving one is ready
+    #: names of the candidates that still wait, in case the pre-flight fails; all others lose
+    runners_up: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateLost:
+    slice: str
+    refused: Cause | None = None  #: cause with which the request was refused
+    scope: Scope = ""  #: of the refusal
+    limit: int | None = None  #: of the quota, in its own unit; None: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class CandidatePromoted:
+    slice: str  #: name of the candidate that serves now
+    failed: CandidateLost  #: the request that served before
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +189,7 @@ class SliceBilled:
     ready_at: float | None = None  #: None: as it is stored
     preempted_at: float | None = None
     certain_until: float | None = None
+    endpoints: tuple[Endpoint, ...] = ()  #: of a slice that is ready and may be handed on
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +234,7 @@ class AttemptRepeated:
     end: End
     delay: float  #: seconds until the next attempt, or the next request for a slice
     budget: str
+    promoted: str = ""  #: name of the candidate that serves now; empty: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +320,8 @@ Payload = (
     | CopyRefused
     | SliceRequested
     | SliceReady
+    | CandidateLost
+    | CandidatePromoted
     | SliceHandedOn
     | SliceReceived
     | AboutSlice
@@ -329,6 +355,9 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.COPY_REFUSED: CopyRefused,
     EventKind.SLICE_REQUESTED: SliceRequested,
     EventKind.SLICE_READY: SliceReady,
+    EventKind.CANDIDATE_REQUESTED: SliceRequested,
+    EventKind.CANDIDATE_LOST: CandidateLost,
+    EventKind.CANDIDATE_PROMOTED: CandidatePromoted,
     EventKind.ATTEMPT_RUNNING: AttemptRunning,
     EventKind.PROGRESSED: Progressed,
     EventKind.LOSS_NONFINITE: Progressed,
@@ -343,6 +372,7 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.ATTEMPT_ENDED: AttemptEnded,
     EventKind.ATTEMPT_RETRIED: AttemptRepeated,
     EventKind.ATTEMPT_CONDEMNED: AttemptRepeated,
+    EventKind.ATTEMPT_SWAPPED: AttemptRepeated,
     EventKind.CONDEMNED_STOPPED: AboutSlice,
     EventKind.HELD: SliceHeld,
     EventKind.SLICE_KEPT: SliceKept,

@@ -85,6 +85,7 @@ class Cause(StrEnum):
 class SliceRole(StrEnum):
     SERVING = "serving"
     CONDEMNED = "condemned"  #: swapped out as bad; kept only until its replacement is ready
+    CANDIDATE = "candidate"  #: requested beside the serving one: the first that is ready serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,8 @@ class Slice:
     refused_scope: Scope = ""  #: scope of that refusal
     refused_limit: int | None = None  #: of the quota, in its own unit; None: unknown
     condemned_at: float | None = None
+    #: candidate: when another slice was chosen, or its own request failed; from then on it is only released
+    lost_at: float | None = None
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
     tpu_slices: int = 1  #: number of TPU slices; more than one: Multislice
     bucket: str = ""  #: bucket of its attempts' files; empty: the job's
@@ -494,11 +497,19 @@ class Job:
 
     @property
     def failed_requests(self) -> list[Slice]:
-        """The requests without a slice since the job last had one, or was last resumed; the oldest first."""
-        newest_first = takewhile(
+        """The requests without a slice since the job last had one, or was last resumed; the oldest first. Of candidates
+        only those that the cloud has refused since then."""
+        unready = takewhile(
             lambda s: s.ready_at is None and s.requested_at >= self.fresh_at, reversed(self.slices)
         )
-        return [*newest_first][::-1]
+        newest_first = [*unready]
+        earlier = self.slices[: len(self.slices) - len(newest_first)]
+        had_at = (earlier[-1].ready_at or 0.0) if earlier else 0.0
+        return [
+            s
+            for s in reversed(newest_first)
+            if s.role is not SliceRole.CANDIDATE or (s.refused and s.requested_at >= had_at)
+        ]
 
     @property
     def hosts(self) -> int:
@@ -514,6 +525,28 @@ class Job:
     def condemned(self) -> tuple[Slice, ...]:
         """The condemned slices that are not yet confirmed gone."""
         return tuple(s for s in self.slices if s.role is SliceRole.CONDEMNED and s.gone_at is None)
+
+    @property
+    def candidates(self) -> tuple[Slice, ...]:
+        """The candidates that may still serve, the preferred one first."""
+        return tuple(s for s in self.beside if s.role is SliceRole.CANDIDATE and s.lost_at is None)
+
+    @property
+    def losers(self) -> tuple[Slice, ...]:
+        """The candidates that lost, and are not yet confirmed gone."""
+        return tuple(s for s in self.beside if s.lost_at is not None)
+
+    @property
+    def beside(self) -> tuple[Slice, ...]:
+        """All slices beside the serving one that are not yet confirmed gone."""
+        return tuple(
+            s for s in self.slices if s.role is not SliceRole.SERVING and s.gone_at is None
+        )
+
+    @property
+    def newest_slice(self) -> Slice | None:
+        """The newest slice that served or was requested to serve."""
+        return next((s for s in reversed(self.slices) if s.role is not SliceRole.CANDIDATE), None)
 
 
 class Standing(StrEnum):

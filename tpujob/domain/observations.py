@@ -260,10 +260,12 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The alternatives to deleting a slice whose program has ended."""
+    """The alternatives to deleting a slice whose program has ended, or that lost a race."""
 
     heir: str = ""  #: id of the job that can receive the slice; empty: none
     keep: float = 0.0  #: seconds for which the slice may be kept for a later job
+    #: by the name of a slice that lost a race: id of the job that can receive it
+    losers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 NO_HAND_OVER = HandOver()
@@ -297,7 +299,9 @@ class Observation:
     prices: PriceList = LIST  #: for the rate of a requested slice
     funds: Funds = NO_FUNDS
     place: Place | None = None  #: of a waiting job; None: it may request any of its offers
-    hand_over: HandOver = NO_HAND_OVER  #: of a job whose program has ended
+    hand_over: HandOver = NO_HAND_OVER  #: of a job whose program has ended, or that has won a race
+    #: what a job in PROVISIONING may request beside, by `circuits.key` of a stockout
+    race: frozenset[str] = frozenset()
     at: float = 0.0  #: start of the observation, which is the time of the decision
     took: float = 0.0  #: duration of the observation in seconds
     #: names of slices whose state is from a list of some seconds ago; the others were polled by name

@@ -67,10 +67,11 @@ class Observer:
         funds: Callable[[Job], Funds],
         place: Callable[[Job], Place],
         hand_over: Callable[[Job], HandOver],
+        race: Callable[[Job], frozenset[str]],
     ) -> None:
         self.hosts, self.blobs, self.clock = ports.hosts, ports.blobs, ports.clock
         self.circuits, self.prices, self.funds = circuits, prices, funds
-        self.place, self.hand_over = place, hand_over
+        self.place, self.hand_over, self.race = place, hand_over, race
         self.report_every = report_every
         self.report_cache = ReportCache(ports.blobs, ports.clock, prices)
         self.slices = ports.slices
@@ -120,8 +121,9 @@ class Observer:
             funds=NO_FUNDS if job.state.final else self.funds(job),
             place=self.place(job) if job.state is State.QUEUED else None,
             hand_over=self.hand_over(job)
-            if job.state is State.RELEASING and live.can_hand_over
+            if (job.state is State.RELEASING and live.can_hand_over) or job.losers
             else NO_HAND_OVER,
+            race=self.race(job) if job.state is State.PROVISIONING else frozenset(),
         )
 
     def extend(self, job: Job, seen: Observation, needs: Needs) -> Observation:

@@ -14,7 +14,7 @@ from itertools import takewhile
 from math import inf
 from operator import attrgetter
 
-from tpujob.domain.capacity import circuits
+from tpujob.domain.capacity import circuits, race
 from tpujob.domain.capacity.dependencies import JobEnd, facts_of
 from tpujob.domain.capacity.entries import QueueEntry, Wanted, entry, wanted
 from tpujob.domain.capacity.planning import QueuePlan, plan
@@ -120,9 +120,25 @@ class Queue:
             self._learn_again(job)
             news = self._replan(now_for=job.id)
             keep = 0.0 if job.id in self._plan.freed else self.settings.keep
-            alternatives = HandOver(self._plan.heirs.get(job.id, ""), keep)
+            heirs = self._plan.heirs
+            losers = {slice.name: heirs[slice.name] for slice in job.losers if slice.name in heirs}
+            alternatives = HandOver(
+                heirs.get(job.slice.name, "") if job.slice else "", keep, losers
+            )
         self._announce(news, but=job.id)
         return alternatives
+
+    def race(self, job: Job) -> frozenset[str]:
+        """Return what a job may request beside its slice, by `circuits.key` of a stockout."""
+        if race.size(job) <= 1:
+            return frozenset()
+        with self._lock:
+            self._read()
+            self._learn_again(job)
+            news = self._replan()
+            shapes = self._plan.races.get(job.id, frozenset[str]())
+        self._announce(news, but=job.id)
+        return shapes
 
     def pass_over(self, job_id: str, slice: str) -> None:
         """Plan that slice for other jobs than this one, which could not use it, until its record changes."""
@@ -174,7 +190,8 @@ class Queue:
     def note(self, before: Job, after: Job, happened: Event) -> None:
         """Include an event that is about to give a job a slice; other events count once they are written. Raises
         Conflict for a record that was changed, and for a request that the plan does not allow any more."""
-        if before.state is after.state and before.slice == after.slice:
+        beside = happened.kind is EventKind.CANDIDATE_REQUESTED
+        if before.state is after.state and before.slice == after.slice and not beside:
             return
         news: list[str] = []
         with self._lock:
@@ -184,6 +201,11 @@ class Queue:
             if stored and stored.version > before.version:
                 raise Conflict(f"job {after.id} was changed since it was read")
             self._noted[after.id] = self._clock.now()
+            if beside:
+                if circuits.names(after.slices[-1])[0] not in self._plan.races.get(after.id, ()):
+                    raise Conflict(f"job {after.id} may not request that slice any more")
+                self._put(after)
+                return
             if happened.kind not in GETS or not after.slice:
                 return
             shape, ask = circuits.names(after.slice)[0], self._plan.places.get(after.id, WAITS).ask
@@ -320,7 +342,8 @@ class Queue:
             previous, self._jobs[job.id] = self._jobs.get(job.id), job
             if not job.spec.is_group:  # which gets no slice itself
                 self._entries[job.id] = entry(job, self._prices, self._jobs.get(job.group))
-                if self._entries[job.id].gives_until:
+                own = self._entries[job.id]
+                if any(giver.gives_until for giver in (own, *own.beside)):
                     self._ended.add(job.id)
             elif previous is None or _STEERED(previous) != _STEERED(job):
                 for element in self._jobs.values():

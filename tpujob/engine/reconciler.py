@@ -22,6 +22,7 @@ from tpujob.domain.actions import (
     Result,
     StopProgram,
 )
+from tpujob.domain.capacity import race
 from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
 from tpujob.domain.decide import decide, decide_beside, follow_up, handed_on, receive
 from tpujob.domain.events import Event, EventKind
@@ -29,7 +30,7 @@ from tpujob.domain.failures.accusations import accusations
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.host import keys
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import Job
+from tpujob.domain.model import Job, State
 from tpujob.domain.money.shared import SharedBudget
 from tpujob.domain.observations import Observation
 from tpujob.engine.actor import WIPING, Actor
@@ -91,6 +92,7 @@ class Reconciler:
             self.spending.of,
             self.queue.of,
             self.queue.hand_over,
+            self.queue.race,
         )
         self.actor = Actor(
             ports,
@@ -116,7 +118,8 @@ class Reconciler:
             log_context.note(attempt=str(job.attempt.number) if job.attempt else "")
             decision, moved = self._step(job, decide)
             wake_in = decision.wake_in
-            if moved is False and decision.action and job.condemned:
+            racing = job.state is State.PROVISIONING and race.size(job) > 1
+            if moved is False and decision.action and (job.beside or racing):
                 moved = self._step(job, decide_beside)[1]
             if moved is None:  # another backend holds the lease, or wrote first
                 return 3.0
@@ -191,7 +194,7 @@ class Reconciler:
             if happened:
                 self._accuse(apply(job, happened), seen)
             current = self._commit(job, happened, lease) if happened else self._unchanged(job)
-            if isinstance(action, HandOn) and self._received(current, action.to)[1] is None:
+            if isinstance(action, HandOn) and self._received(current, action)[1] is None:
                 self.queue.pass_over(action.to, action.name)
                 return False
             result = self.actor.act(current, action, lease) if action else Done()
@@ -229,10 +232,10 @@ class Reconciler:
         if heirs is None:
             return False
         try:
-            heir, got = self._received(job, action.to)
+            heir, got = self._received(job, action)
             if got is None:  # it has changed meanwhile
                 return False
-            gave = handed_on(job, heir.id, got.at)
+            gave = handed_on(job, action.name, heir.id, got.at)
             receives = self._prepare(heir, got, heirs)  # first: it may be refused
             gives = self._prepare(job, gave, lease)
             began = time.monotonic()
@@ -244,10 +247,12 @@ class Reconciler:
         self.queue.news(heir.id)
         return True
 
-    def _received(self, giver: Job, job_id: str) -> tuple[Job, Event | None]:
-        """Return that job, and the event by which it gets the giver's slice; None: it cannot use it now."""
-        heir = self.store.get(job_id)
-        return heir, receive(heir, giver, self.observer.look(heir), self.clock.now())
+    def _received(self, giver: Job, action: HandOn) -> tuple[Job, Event | None]:
+        """Return the job that is to get the giver's slice, and the event by which it does; None: it cannot use it
+        now."""
+        heir = self.store.get(action.to)
+        seen, now = self.observer.look(heir), self.clock.now()
+        return heir, receive(heir, giver, action.name, seen, now)
 
     def _lease(self, job_id: str, ttl: float) -> Lease | None:
         """Take a job's lease; None: another backend has it, or the job is gone. It counts from before the request: for

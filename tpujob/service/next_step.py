@@ -63,6 +63,9 @@ def what_next(
     match job.state:
         case State.QUEUED:
             return _in_queue(job, again if job.attempt else "a slice", wait, now, place)
+        case State.PROVISIONING if job.candidates:
+            text = f"when the first of {1 + len(job.candidates)} slices is ready, the program starts on its hosts"
+            return _next("get_slice", text)
         case State.PROVISIONING:
             return _next("get_slice", "when the slice is ready, the program starts on all hosts")
         case State.PREPARING | State.RUNNING | State.HOLDING if job.next_state is State.QUEUED:

@@ -60,7 +60,7 @@ class Hardware(NamedTuple):
 
 
 def hardware(job: Job) -> Hardware:
-    shown = job.slice or (job.slices[-1] if job.slices else None)
+    shown = job.newest_slice
     facts = accelerators.find(
         shown.type if shown else job.spec.tpu.types[0], shown.provider if shown else ""
     )
@@ -109,6 +109,7 @@ def job_facts(job: Job, runtime: RuntimeInfo, now: float, has: JobProgress) -> J
         usd_per_hour=billed_now(job),
         usd_spent=usd(job.slices, now),
         condemned=[s.name for s in job.condemned],
+        candidates=[s.name for s in job.candidates],
         host0_ip=serving.endpoints[0].address if serving and serving.endpoints else "",
         attempt=attempt.number if attempt else 0,
         phase=has.phase if job.state is State.RUNNING else "",

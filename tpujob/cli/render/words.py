@@ -72,6 +72,12 @@ def condemned(job: JobView) -> str:
     return swapped_out(job["condemned"], f", at {rate(total)}," if prices else "")
 
 
+def race(names: Sequence[str]) -> str:
+    """Name the candidates of a race; empty: there are none."""
+    waits = f"also requested: {', '.join(names)}; the first slice that is ready serves"
+    return waits if names else ""
+
+
 def swapped_out(names: Sequence[str], cost: str = "") -> str:
     if not names:
         return ""

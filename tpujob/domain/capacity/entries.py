@@ -1,11 +1,11 @@
 """Entries of the queue: the facts of each job that the plan needs, computed once for each version of the record.
 Pure."""
 
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tpujob.domain.capacity import circuits, datasets
+from tpujob.domain.capacity import circuits, datasets, race
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.capacity.run_lengths import Lengths, usual
 from tpujob.domain.capacity.usage import rate
@@ -79,6 +79,11 @@ class QueueEntry:
     #: end of the time in which its own slice may be handed on; 0: it may not
     gives_until: float = 0.0
     epoch: int = 0  #: number of jobs that had its slice before
+    #: of a job that may race: what it may request beside, the preferred first, and how many more
+    race: tuple[Wanted, ...] = ()
+    race_left: int = 0
+    beside: "tuple[QueueEntry, ...]" = ()  #: the same job with each candidate as its slice
+    lost: bool = False  #: the slice lost a race: its job goes on when it is handed on
 
     @property
     def waits(self) -> bool:
@@ -89,6 +94,10 @@ class QueueEntry:
     def usual(self, lengths: Lengths) -> float | None:
         """Return the seconds that jobs of its kind have taken; None: unknown."""
         return usual(lengths, self.owner, self.group, self.program)
+
+    def giving(self, slice: str) -> "QueueEntry | None":
+        """Return the entry with the slice of that name; None: the job has no such slice."""
+        return next((e for e in (self, *self.beside) if e.slice == slice), None)
 
     def fits(self, giver: "QueueEntry") -> bool:
         """Return whether the job can use the slice of another job, by the two records."""
@@ -104,7 +113,8 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
     offers = circuits.allowed(job, prices) if queued else ()
     slices = tuple(map(wanted, offers))
     slice = job.slice
-    return QueueEntry(
+    racing = tuple(map(wanted, race.places(job, prices))) if race.size(job) > 1 else ()
+    own = QueueEntry(
         id=job.id,
         number=int(job.id),
         owner=job.submitter,
@@ -130,13 +140,42 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
         began=slice.requested_at if slice else 0.0,
         leaves=_leaves(job),
         refusals=len(circuits.refusals(job)) if queued else 0,
-        hand_on=job.spec.hand_on and not job.condemned,
+        hand_on=job.spec.hand_on and not job.beside,
         uncopied=tuple(wanted(o) for o in offers if any(datasets.missing(job, o.zone, prices))),
         slice=slice.name if slice else "",
         had={s.name for s in job.slices},
         gives_until=gives_until(job),
         epoch=slice.epoch if slice else 0,
+        race=racing,
+        race_left=race.size(job) - 1 - len(job.candidates),
     )
+    return replace(own, beside=tuple(_beside(job, own))) if job.beside else own
+
+
+def _beside(job: Job, own: QueueEntry) -> Iterator[QueueEntry]:
+    """Yield the job's entry with each candidate as its slice."""
+    for slice in (*job.candidates, *job.losers):
+        waits = slice.lost_at is None
+        given = _may_be_handed_on(job, slice)
+        yield replace(
+            own,
+            holds=wanted(slice),
+            slice=slice.name,
+            epoch=slice.epoch,
+            began=slice.requested_at,
+            in_cloud_queue=waits,
+            leaves=0.0 if waits else (slice.lost_at or 0.0) + RELEASED_WITHIN,
+            gives_until=(slice.lost_at or 0.0) + HANDED_WITHIN if given else 0.0,
+            lost=not waits,
+        )
+
+
+def _may_be_handed_on(job: Job, slice: Slice) -> bool:
+    """Return whether a slice that lost a race is ready for another job."""
+    ready = slice.ready_at is not None and slice.preempted_at is None
+    leaves = slice.delete_asked_at is not None or slice.missing_since is not None
+    runs = job.state in (State.PREPARING, State.RUNNING)
+    return ready and not leaves and runs and slice.lost_at is not None and job.spec.hand_on
 
 
 def waiting_since(job: Job, group: Job | None = None) -> float:

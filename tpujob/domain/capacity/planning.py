@@ -44,6 +44,9 @@ LAPSES = 3
 #: maximum number of hand-overs of a slice within one owner while a rival of another owner is ahead in the queue
 PASSED = 4
 
+#: requests of jobs that race, beside their slices, of all jobs together: each takes calls, and room in a queue
+CANDIDATES = 10
+
 _K = ReasonKind
 _NOTHING = frozenset[str]()
 #: a job that may start, after its sort key among those of its owner, the least first: negative rank, since, number
@@ -71,10 +74,12 @@ class QueuePlan:
     places: Mapping[str, Place]  #: of every job that waits, by id
     order: tuple[str, ...]  #: ids of those that may start, the next one first
     next_at: float  #: when the same jobs may have another plan, if nothing but time passes
-    #: by the id of a job whose program has ended, that of the job that gets its slice
+    #: by the name of a slice that its job does not need any more, the id of the job that gets it
     heirs: Mapping[str, str] = field(default_factory=dict[str, str])
     #: ids of jobs whose programs have ended and whose slices another job gets, or waits for what they take up
     freed: Set[str] = _NOTHING
+    #: what jobs that race may request beside their slices, by id
+    races: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
 
 
 def plan(
@@ -88,7 +93,8 @@ def plan(
     """Return the places of all entries that wait."""
     ordered = sorted(entries, key=attrgetter("number"))
     waiting = [entry for entry in ordered if entry.waits]
-    if not waiting:
+    racing = [entry for entry in ordered if entry.race and entry.race_left > 0]
+    if not waiting and not racing:
         return QueuePlan({}, (), inf)
     places: dict[str, Place] = {}
     ready: list[_Ready] = []
@@ -103,12 +109,15 @@ def plan(
     for entry in ordered:
         if entry.holds is not None:
             walk.count(entry, entry.holds)
+        for other in entry.beside:
+            walk.count_beside(other)
     for position, (entry, order) in enumerate(_ordered(ready, settings, usage, now), 1):
         ask, reasons = walk.place(entry, now - max(order.since, entry.waiting_since))
         places[entry.id] = Place(position, ask, reasons, None, order)
+    races = {entry.id: ask for entry in racing if (ask := walk.race(entry))}
     times = (reason.until for place in places.values() for reason in place.reasons if reason.until)
     next_at = min((at for at in times if at > now), default=inf)
-    return QueuePlan(places, tuple(places)[barred:], next_at, walk.heirs, walk.freed)
+    return QueuePlan(places, tuple(places)[barred:], next_at, walk.heirs, walk.freed, races)
 
 
 # What a job waits for beside slices -----------------------------------------------------------------------------------
@@ -314,6 +323,9 @@ class _Walk:
     givers: list[QueueEntry] = field(default_factory=list[QueueEntry])
     heirs: dict[str, str] = field(default_factory=dict[str, str])
     freed: set[str] = field(default_factory=set[str])
+    #: pools whose chips, and owners whose limit, a job waits for
+    short: set[str] = field(default_factory=set[str])
+    candidates: int = 0  #: requests of jobs that race, beside their slices
 
     def count(self, entry: QueueEntry, way: Wanted) -> None:
         """Count what a job holds or requests."""
@@ -324,15 +336,29 @@ class _Walk:
         if entry.in_cloud_queue:
             self.requested[way.shape].append(entry.id)
 
+    def count_beside(self, entry: QueueEntry) -> None:
+        """Count a candidate of a race: its chips, and no job more."""
+        if way := entry.holds:
+            self._take_chips(entry, way)
+            self.candidates += not entry.lost
+            self.holders[way.pool].append(entry)
+            if entry.gives_until > self.now and self.settings.hand_on != "never":
+                self.givers.append(entry)
+            if entry.in_cloud_queue:
+                self.requested[way.shape].append(entry.id)
+
     def _take(self, entry: QueueEntry, way: Wanted) -> None:
-        self.against.clear()
+        self._take_chips(entry, way)
         for type in ("", way.type):
-            used = self.owners[entry.owner, type]
-            used.running += 1
-            used.chips += way.chips
-        self.pools[way.pool] += way.chips
+            self.owners[entry.owner, type].running += 1
         if entry.group:
             self.groups[entry.group] += 1
+
+    def _take_chips(self, entry: QueueEntry, way: Wanted) -> None:
+        self.against.clear()
+        for type in ("", way.type):
+            self.owners[entry.owner, type].chips += way.chips
+        self.pools[way.pool] += way.chips
 
     def place(self, entry: QueueEntry, waited: float) -> tuple[frozenset[str], tuple[Reason, ...]]:
         """Return what the next job in order may request, or why nothing. `waited`: seconds."""
@@ -340,12 +366,12 @@ class _Walk:
             return self._requests(entry, waited)
         if giver := self._giver(entry):
             self.givers.remove(giver)
-            self.heirs[giver.id] = entry.id
+            self.heirs[giver.slice] = entry.id
             self.freed.add(giver.id)
             if giver.holds:
                 self.holders[giver.holds.pool].remove(giver)
                 self._use(entry, giver.holds)
-            if giver.owner != entry.owner and giver.holds:
+            if (giver.lost or giver.owner != entry.owner) and giver.holds:
                 self._take(entry, giver.holds)
                 self.pools[giver.holds.pool] -= giver.holds.chips  # no more than before
             elif entry.group != giver.group:
@@ -353,6 +379,8 @@ class _Walk:
             return _NOTHING, (Reason(_K.HANDED_ON, (giver.id,), 1, until=giver.gives_until),)
         ask, reasons = self._requests(entry, waited)
         for giver in [*self.givers] if entry.refusals or not ask else ():
+            if giver.lost:  # which is deleted at once
+                continue
             if giver.owner == entry.owner:  # whose limits its slice counts for
                 self.freed.add(giver.id)
             elif _are_rivals(entry, giver):
@@ -365,7 +393,7 @@ class _Walk:
         """Return a job whose slice this one gets; None: there is none."""
         usable = [g for g in self.givers if self._may_get(entry, g)]
         if usable and self._group_full(entry):
-            usable = [g for g in usable if g.group == entry.group]
+            usable = [g for g in usable if g.group == entry.group and not g.lost]
         return min(usable, key=lambda g: g.owner != entry.owner, default=None)
 
     def _may_get(self, entry: QueueEntry, giver: QueueEntry) -> bool:
@@ -375,8 +403,10 @@ class _Walk:
         kept = self.kept.get(held.pool)
         if kept and not kept.lets_pass(held.chips, self.now + length(entry, self.lengths)):
             return False
-        others = self.settings.hand_on == "lab" and not self._over_limit(entry, held)
-        return giver.owner == entry.owner or others
+        own = giver.owner == entry.owner
+        if own and not giver.lost:
+            return True
+        return (own or self.settings.hand_on == "lab") and not self._over_limit(entry, held)
 
     def _requests(
         self, entry: QueueEntry, waited: float
@@ -405,11 +435,14 @@ class _Walk:
                 ask.append(way)
                 continue
             reasons.append(reason)
+            filled = reason.kind is _K.REFUSED and self._fills(way)
+            if filled or reason.kind in (_K.QUOTA, _K.RESERVED):
+                self.short.add(way.pool)
+            elif reason.kind is _K.CHIPS:
+                self.short.add(entry.owner)
             if reason.kind in (_K.TOO_BIG, _K.RESERVED):
                 continue  # whether it holds depends on the job, and no other waits for it
-            if (reason.kind is _K.QUOTA and entry.refusals < LAPSES) or (
-                reason.kind is _K.REFUSED and self._fills(way)
-            ):
+            if filled or (reason.kind is _K.QUOTA and entry.refusals < LAPSES):
                 lacks.append(way)
             self.against[key] = reason
             if reason.kind is _K.QUOTA and way.pool in self.kept:
@@ -434,6 +467,29 @@ class _Walk:
             for pool in {circuit.pool for circuit in self._about(way)}:
                 self.asking[pool].append((way.chips, entry.id))
         return frozenset([way.shape for way in ask]), ()
+
+    def race(self, entry: QueueEntry) -> frozenset[str]:
+        """Return what a job may request beside its slice, after all jobs that wait: nothing that one of them lacks."""
+        ask: list[str] = []
+        for way in entry.race:
+            if len(ask) == entry.race_left or self.candidates >= CANDIDATES:
+                break
+            limit = self._limit(way)
+            if (
+                entry.owner in self.short
+                or way.pool in self.short
+                or way.pool in self.kept
+                or self._too_big(entry, way)
+                or self._over_limit(entry, way, jobs=0)
+                or self._behind(way)
+                or self._refused(way)
+                or (limit is not None and self.pools[way.pool] + way.chips > limit)
+            ):
+                continue
+            self._take_chips(entry, way)
+            self.candidates += 1
+            ask.append(way.shape)
+        return frozenset(ask)
 
     def _as_before(self, entry: QueueEntry) -> tuple[Reason, ...]:
         """Return the reason of a job that lacks only a quota which is kept for another job, as was said of a job of the
@@ -524,7 +580,8 @@ class _Walk:
             return None
         return Reason(_K.GROUP, count=self.groups[entry.group], limit=limit[1], what=limit[0])
 
-    def _over_limit(self, entry: QueueEntry, way: Wanted) -> Reason | None:
+    def _over_limit(self, entry: QueueEntry, way: Wanted, jobs: int = 1) -> Reason | None:
+        """Return the owner's limit that so many more jobs with this slice exceed; None: they exceed none."""
         for type, limits in (
             ("", self.settings.limits),
             (way.type, self.settings.by_type.get(way.type)),
@@ -532,7 +589,7 @@ class _Walk:
             if limits is None or limits is NO_LIMITS:
                 continue
             used = self.owners[entry.owner, type]
-            if limits.running is not None and used.running >= limits.running:
+            if limits.running is not None and jobs and used.running >= limits.running:
                 return Reason(_K.RUNNING, count=used.running, limit=limits.running, what=type)
             if limits.chips is not None and used.chips + way.chips > limits.chips:
                 return Reason(_K.CHIPS, count=used.chips, limit=limits.chips, what=type)

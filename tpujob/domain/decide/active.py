@@ -236,7 +236,7 @@ def _ended(
     if not proved and (unsure := _lost_peer(job, seen, reports, now)):
         return unsure
     happened = end_attempt(job, end, reports, now)
-    if happened.kind is _E.ATTEMPT_CONDEMNED:
+    if happened.kind in (_E.ATTEMPT_CONDEMNED, _E.ATTEMPT_SWAPPED):
         return Decision(happened, StopProgram(slice_name(job)), wake_in=0)
     # before the deletion of the slice, whose notice would let the program save wrong numbers
     spoilt = end.verdict and any(r.phase != Phase.EXITED for r in reports)

@@ -56,6 +56,9 @@ def end_attempt(job: Job, end: End, seen: Sequence[HostReport] | Unknown, now: f
         return event(job, _E.ATTEMPT_RETRIED, now, text, repeated)
     if next_try.bad_slice and not slice_is_lost and job.spec.recovery.on_bad_host == "swap":
         text = f"{ending}; {slice_name(job)} is kept until its replacement is ready{left}"
+        if job.candidates and job.state is State.PREPARING:
+            swapped = replace(repeated, delay=0.0, promoted=job.candidates[0].name)
+            return event(job, _E.ATTEMPT_SWAPPED, now, text, swapped)
         return event(job, _E.ATTEMPT_CONDEMNED, now, text, repeated)
     ended = AttemptEnded(end, State.QUEUED, next_try.budget)
     return event(job, _E.ATTEMPT_ENDED, now, f"{ending}{left}", ended)

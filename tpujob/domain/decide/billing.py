@@ -79,7 +79,9 @@ def _note(
     preempted = look.state is SliceState.PREEMPTED
     if slice.ready_at is None:
         lost = preempted or look.state is SliceState.STOPPED
-        unused = look.state is SliceState.READY and job.state is State.RELEASING
+        unused = look.state is SliceState.READY and (
+            job.state is State.RELEASING or slice.lost_at is not None
+        )
         return _note_unseen(slice, look, seen, now) if lost or unused else None
     if not preempted or slice.preempted_at is not None:
         return None
@@ -91,7 +93,7 @@ def _note_unseen(slice: Slice, look: Present, seen: Observation, now: float) -> 
     """Note a slice that no poll saw ready before it was lost, or before the job gave it up."""
     since = ready_since(slice, look, seen, now)
     if look.state is SliceState.READY:
-        return SliceBilled(slice.name, since)
+        return SliceBilled(slice.name, since, endpoints=look.endpoints)
     preempted_at = now if look.state is SliceState.PREEMPTED else None
     free = preempted_at is not None and find_pricing(slice.pricing).preemptible
     if now - since >= (FREE_MINUTE if free else 1.0):

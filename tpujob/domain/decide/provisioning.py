@@ -3,44 +3,42 @@
 from tpujob.domain.actions import CreateSlice, Decision, StartProgram, soon
 from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.offers import Offer
-from tpujob.domain.decide import billing, condemned, holding, limits, releasing
+from tpujob.domain.decide import billing, candidates, condemned, holding, limits, releasing
 from tpujob.domain.decide.attempt_end import slice_name
+from tpujob.domain.decide.candidates import CREATE_DEADLINE, FOR_GOOD
 from tpujob.domain.decide.queued import waited_out, waited_out_text
-from tpujob.domain.events import Event, EventKind, ReleaseStarted, SliceReady
+from tpujob.domain.events import CandidateLost, Event, EventKind, ReleaseStarted, SliceReady
 from tpujob.domain.failures import retry
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import Cause, DesiredState, Job, State
+from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
 from tpujob.domain.observations import Absent, Observation, Present, SliceState
 from tpujob.domain.text import duration, many
 from tpujob.errors import Scope
 
-#: seconds after which a request is given up that the cloud has begun to create
-CREATE_DEADLINE = 60 * 60.0
 #: seconds after which a request in the cloud's queue is given up, if another offer may be requested
 QUEUE_PATIENCE = 30 * 60.0
 #: seconds after which a request in the cloud's queue is stored as waiting
 QUEUED_LONG = 10.0
-
-#: refusals for good of one type in one zone; another offer may be requested
-_FOR_GOOD = frozenset({Cause.PERMISSION, Cause.BAD_SPEC})
 
 _E = EventKind
 
 
 def decide(job: Job, seen: Observation, now: float) -> Decision:
     look = seen.serving(job)
-    ready = look if isinstance(look, Present) and look.state is SliceState.READY else None
-    if job.desired is DesiredState.CANCEL and ready:
-        return Decision(holding.unused(job, ready, seen, now), wake_in=1)
+    first = candidates.first_ready(job, seen)
+    if job.desired is DesiredState.CANCEL and first and first[0] is job.slice:
+        return Decision(holding.unused(job, first[1], seen, now), wake_in=1)
     if job.desired is not DesiredState.RUN:
         return releasing.cancel(job, now, "cancelled before the slice was ready")
     limit = limits.used_up(job, seen, now)
     if limit:
         then = State.FAILED if limit.own else State.QUEUED
         return releasing.start(job, now, limit.text, ReleaseStarted(then, limit.cause))
-    if waited_out(job, now) and not ready:
+    if waited_out(job, now) and not first:
         given_up = ReleaseStarted(State.FAILED, Cause.STOCKOUT)
         return releasing.start(job, now, waited_out_text(job), given_up)
+    if first:
+        return _ready(job, *first, seen, now)
     if isinstance(look, Present):
         return _present(job, look, seen, now)
     if isinstance(look, Absent):
@@ -49,10 +47,8 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
 
 
 def _present(job: Job, look: Present, seen: Observation, now: float) -> Decision:
-    waited = now - job.state_since
+    waited = now - (job.slice.requested_at if job.slice else job.state_since)
     match look.state:
-        case SliceState.READY:
-            return _ready(job, look, seen, now)
         case SliceState.FAILED:
             refused = refuse(
                 job, look.cause or Cause.STOCKOUT, look.detail, look.scope, now, look.limit
@@ -80,24 +76,36 @@ def _present(job: Job, look: Present, seen: Observation, now: float) -> Decision
             return Decision(wake_in=soon(job, now))
 
 
-def _ready(job: Job, look: Present, seen: Observation, now: float) -> Decision:
+def _ready(job: Job, slice: Slice, look: Present, seen: Observation, now: float) -> Decision:
+    """Let the slice serve that is ready. What loses a race by that is released before the program is started."""
     if condemned.still_running(job):
         return Decision(wake_in=2)
-    ready = f"{slice_name(job)} is ready with {many(len(look.endpoints), 'host')}"
+    ready = f"{slice.name} is ready with {many(len(look.endpoints), 'host')}"
     text = f"{ready}; attempt {len(job.attempts) + 1} is being started"
-    ready_at = billing.ready_since(job.slice, look, seen, now) if job.slice else now
-    happened = event(job, _E.SLICE_READY, now, text, SliceReady(look.endpoints, ready_at))
-    return Decision(happened, StartProgram(), wake_in=1)
+    payload = SliceReady(
+        look.endpoints,
+        billing.ready_since(slice, look, seen, now),
+        slice="" if slice is job.slice else slice.name,
+        runners_up=candidates.runners_up(job, seen),
+    )
+    happened = event(job, _E.SLICE_READY, now, text, payload)
+    return Decision(happened, None if job.candidates else StartProgram(), wake_in=1)
 
 
 def refuse(
     job: Job, cause: Cause, error: str, scope: Scope, now: float, limit: int | None = None
 ) -> Event:
-    """Return the event of a refused request: the slice is released; then the job requests another one, or fails."""
+    """Return the event of a refused request: a candidate serves in its stead; or the slice is released, and then the
+    job requests another one, or fails."""
+    zone = job.slice.zone if job.slice else "any zone"
+    text = f"no slice in {zone}, {cause}: {error}"
+    refused = cause if cause in circuits.FOR_NOW or cause in FOR_GOOD else None
+    if job.candidates and job.slice:
+        lost = CandidateLost(job.slice.name, refused, scope, limit)
+        return candidates.promote(job, lost, text, now)
     next_try = retry.after(job, cause)
     budget = next_try.budget if isinstance(next_try, retry.Again) else ""
-    elsewhere = cause in _FOR_GOOD and _others(job)
-    refused = cause if cause in circuits.FOR_NOW or cause in _FOR_GOOD else None
+    elsewhere = cause in FOR_GOOD and _others(job)
     started = ReleaseStarted(
         next_state=State.QUEUED if budget or elsewhere else State.FAILED,
         cause=cause,
@@ -106,8 +114,7 @@ def refuse(
         scope=scope if refused else "",
         limit=limit if refused else None,
     )
-    zone = job.slice.zone if job.slice else "any zone"
-    return event(job, _E.RELEASE_STARTED, now, f"no slice in {zone}, {cause}: {error}", started)
+    return event(job, _E.RELEASE_STARTED, now, text, started)
 
 
 def _give_up(job: Job, cause: Cause, error: str, now: float) -> Decision:
@@ -116,8 +123,8 @@ def _give_up(job: Job, cause: Cause, error: str, now: float) -> Decision:
 
 def _others(job: Job) -> list[Offer]:
     """Return the offers that the job may request, of another zone, type or provider than the present one."""
-    tried = job.slice.place if job.slice else None
-    return [o for o in circuits.allowed(job) if o.place != tried]
+    tried = {s.place for s in (job.slice, *job.candidates) if s}
+    return [o for o in circuits.allowed(job) if o.place not in tried]
 
 
 def _free(job: Job, seen: Observation, now: float) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from tpujob.domain.actions import CreateSlice, Decision
 from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.capacity.entries import entry, wanted
+from tpujob.domain.capacity.race import slice_name
 from tpujob.domain.decide import condemned, copying, limits
 from tpujob.domain.events import Event, EventKind, Finished, SliceReceived, SliceRequested
 from tpujob.domain.failures.retry import due_at
@@ -59,7 +60,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         return missing
     k = job.slices[-1].k + 1 if job.slices else 1
     request = SliceRequested(
-        name=_slice_name(job, k),
+        name=slice_name(job, k),
         k=k,
         bucket=datasets.bucket_for(job, chosen.zone),
         **asdict(chosen),
@@ -70,10 +71,11 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     return Decision(event(job, _E.SLICE_REQUESTED, now, text, request), CreateSlice(), wake_in=1)
 
 
-def receive(job: Job, giver: Job, seen: Observation, now: float) -> Event | None:
-    """Return the event by which the job gets the ready slice of another job; None: it cannot use it now."""
-    slice_ = giver.slice
-    if slice_ is None or job.held_by or not entry(job, seen.prices).fits(entry(giver, seen.prices)):
+def receive(job: Job, giver: Job, name: str, seen: Observation, now: float) -> Event | None:
+    """Return the event by which the job gets a ready slice of another job; None: it cannot use it now."""
+    slice_ = next((s for s in giver.slices if s.name == name and s.gone_at is None), None)
+    given = entry(giver, seen.prices).giving(name)
+    if not slice_ or not given or job.held_by or not entry(job, seen.prices).fits(given):
         return None
     same = [o for o in circuits.allowed(job, seen.prices) if wanted(o) == wanted(slice_)]
     if limits.paid_for(job, seen, same, now)[1]:
@@ -122,14 +124,8 @@ def _nowhere(job: Job, now: float) -> Event:
 
 
 def _end(job: Job, end: Event) -> Decision:
-    """End the job, but not before its condemned slices are gone."""
-    return Decision(wake_in=2) if job.condemned else Decision(end)
-
-
-def _slice_name(job: Job, k: int) -> str:
-    """Return the name in the cloud. Jobs of two stores, such as a lost one and its successor, can have the same ids;
-    the job's suffix makes the names different."""
-    return f"tj-{job.id}-{k}-{job.suffix}" if job.suffix else f"tj-{job.id}-{k}"
+    """End the job, but not before its slices beside are gone."""
+    return Decision(wake_in=2) if job.beside else Decision(end)
 
 
 def _lacks_capacity(job: Job, place: Place | None) -> bool:

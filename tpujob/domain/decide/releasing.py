@@ -94,8 +94,7 @@ def _keep(job: Job, seen: Observation, now: float) -> Decision | None:
     return Decision(wake_in=min(left, KEPT_LOOK)) if left > 0 else None
 
 
-def handed_on(job: Job, to: str, now: float) -> Event:
-    name = job.slice.name if job.slice else ""
+def handed_on(job: Job, name: str, to: str, now: float) -> Event:
     text = f"{name} is handed on to job {to}"
     return event(job, _E.SLICE_HANDED_ON, now, text, SliceHandedOn(name, to))
 
@@ -228,4 +227,4 @@ def _requeue_text(job: Job, refused: circuits.Circuits, delay: float, now: float
 def _reason(job: Job, then: State) -> str:
     if then is State.CANCELLED:
         return "cancelled; no longer billed"
-    return job.slices[-1].delete_reason if job.slices else job.message
+    return job.newest_slice.delete_reason if job.newest_slice else job.message

@@ -387,6 +387,7 @@ RuntimeVersion = Annotated[
     str | None, optional(matching(_RUNTIME_VERSION, "1 to 80 of a-z, 0-9, - and ."))
 ]
 Slices = Annotated[int, count(64, 1)]
+Race = Annotated[int | None, optional(count(5, 1))]
 Args = Annotated[
     dict[
         Annotated[str, matching(_ARG_NAME, "a-z, 0-9 and _, beginning with a letter")],

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, model_validator
 
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec import group, queue, yaml
 from tpujob.domain.spec.data import Datasets
@@ -205,6 +206,10 @@ class Tpu(kinds.SpecPart):
     slices: kinds.Slices = Field(
         1, description="Number of slices that run the program together (Multislice), up to 64."
     )
+    race: kinds.Race = Field(
+        None,
+        description="Number of places to ask at once, up to 5; the first slice that is ready serves.",
+    )
 
     @model_validator(mode="after")
     def _one_generation_per_runtime(self) -> Self:
@@ -213,6 +218,14 @@ class Tpu(kinds.SpecPart):
             raise ValueError(
                 "runtime_version cannot fit types of several generations "
                 f"({', '.join(sorted(generations))}); leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _race_for_what_costs_nothing_before(self) -> Self:
+        if (self.race or 1) > 1 and not find_pricing(self.pricing).waits_in_queue:
+            raise ValueError(
+                f"race must be 1 with pricing: {self.pricing}, which is billed whether it is used or not"
             )
         return self
 

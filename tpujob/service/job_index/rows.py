@@ -84,6 +84,7 @@ def _row(job: Job, runtime: RuntimeInfo, now: float, mine: bool, part: int) -> J
         "zone": cut(facts["zone"]),
         "host0_ip": cut(facts["host0_ip"]),
         "condemned": [cut(name) for name in facts["condemned"][:_SLICES]],
+        "candidates": [cut(name) for name in facts["candidates"][:_SLICES]],
         "phase": cut(facts["phase"]),
         "note": cut(job.note, "does"),
         "tags": [*job.tags[:_TAGS]],

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from tpujob.api import ChartView, CurveView, JobView, SpanView
+from tpujob.domain.money.goodput import BESIDE
 from tpujob.domain.text import seconds
 
 WIDTH, HEIGHT = 600.0, 120.0  #: of the box of a curve
@@ -75,7 +76,7 @@ def timeline(job: JobView, now: float) -> Timeline | None:
         newest = max(newest, span["attempt"] or 0)
         width = round(max(right - left, LEAST), 2)
         bar = TimelineBar(min(left, 100 - width), width, span, str(newest) if fresh else "")
-        (beside if span["kind"] == "condemned" else bars).append(bar)
+        (beside if span["kind"] in BESIDE else bars).append(bar)
     return Timeline(_without_overlapping_labels(bars), beside, _marks(begin, end), sums(spans))
 
 

@@ -58,6 +58,7 @@ def waits(number: int, *slices: Wanted, **changes: object) -> QueueEntry:
 def holds(number: int, slice: Wanted = SMALL, **changes: object) -> QueueEntry:
     """A job that has just got a slice."""
     state = {"state": State.RUNNING, "wanted": (), "holds": slice, "began": NOW}
+    state["slice"] = f"tj-{number:06d}-1"
     return waits(number, **(state | changes))
 
 

@@ -294,7 +294,7 @@ def _handed_on(
             ),
             None,
         )
-        if takes.get(job_id) != (first and first.id):
+        if takes.get(job_id) != (first and first.slice):
             yield "the first job that a slice fits"
         if first:
             free.remove(first)

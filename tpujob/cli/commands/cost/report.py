@@ -66,6 +66,7 @@ MEANING = {
     "hung": "no progress, until it was stopped",
     "held": "cancelled, the slice kept",
     "condemned": "a bad slice, until its replacement was ready",
+    "candidate": "lost a race, until it was handed on or deleted",
     "releasing": "the program had ended",
     "unknown": "useful share not known",
 }

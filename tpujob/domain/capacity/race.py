@@ -1,0 +1,53 @@
+"""The places that a job asks at once in a race, and how many. Pure.
+
+`decide/candidates.py` decides what happens there.
+"""
+
+from collections.abc import Sequence
+
+from tpujob.domain.capacity import circuits, datasets
+from tpujob.domain.capacity.offers import Offer
+from tpujob.domain.hardware.prices import LIST, PriceList
+from tpujob.domain.model import Job, SliceRole, State
+from tpujob.domain.spec import JobSpec
+from tpujob.errors import BadSpec
+
+
+def check(spec: JobSpec, offers: Sequence[Offer]) -> None:
+    """Raise BadSpec for a race of a job that has one place to ask."""
+    if (spec.tpu.race or 1) > 1 and len(offers) < 2:
+        raise BadSpec(
+            f"tpu.race: {spec.tpu.race} places cannot be asked at once, as {offers[0].type} in {offers[0].zone} is the "
+            "only one",
+            hint="name more zones or types, or leave race out",
+        )
+
+
+def size(job: Job) -> int:
+    """Return the number of places that the job asks at once; 1: no race."""
+    return job.spec.tpu.race or 1
+
+
+def places(job: Job, prices: PriceList = LIST) -> tuple[Offer, ...]:
+    """Return the offers for another candidate, in the job's order of preference: none of a place that is being asked,
+    or where data must be copied first. A place where a candidate lost in this race is asked again only after a refusal,
+    when its circuit lets it."""
+    if job.state is not State.PROVISIONING:
+        return ()
+    taken = {
+        s.place
+        for s in job.slices
+        if s.gone_at is None
+        or (s.role is SliceRole.CANDIDATE and not s.refused and s.requested_at >= job.state_since)
+    }
+    return tuple(
+        offer
+        for offer in circuits.allowed(job, prices)
+        if offer.place not in taken and not any(datasets.missing(job, offer.zone, prices))
+    )
+
+
+def slice_name(job: Job, k: int) -> str:
+    """Return the name of the job's k-th slice in the cloud. Jobs of two stores, such as a lost one and its successor,
+    can have the same ids; the job's suffix makes the names different."""
+    return f"tj-{job.id}-{k}-{job.suffix}" if job.suffix else f"tj-{job.id}-{k}"
