@@ -33,6 +33,8 @@ IDLE = 3 * HOUR
 ORPHAN, ORPHAN_CALM = 2 * HOUR, 0.5 * HOUR
 #: a condemned slice until its delete is accepted: while another is waited for, and failing calls
 CONDEMNED = 30 * 60.0
+#: a slice that lost a race and is ready, until its delete is accepted
+LOST = 120.0
 #: from the moment at which it can be seen to the decision: the API says it is preempted or stopped; a program ended
 NOTICED, ENDED = 300.0, 240.0
 #: hosts or agents that say nothing more: silence by two signals, or a launch that never ends
@@ -119,6 +121,12 @@ class Bounds:
             self.broken("I9", machine.job, text)
 
     def _job(self, job: Job, now: float) -> None:
+        for slice_ in job.slices:
+            machine = self.world.machines.get(slice_.name)
+            lost = machine is not None and slice_.lost_at is not None and slice_.gone_at is None
+            billed = lost and machine is not None and machine.ready_at <= now < machine.deleting_at
+            if self._age("Q11", slice_.name, billed, LOST * self._patience):
+                self.broken("Q11", job.id, f"{slice_.name} lost a race, and is billed on")
         for slice_ in job.condemned:
             machine = self.world.machines.get(slice_.name)
             stays = machine is not None and now < machine.deleting_at

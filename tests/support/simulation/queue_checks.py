@@ -10,7 +10,7 @@ from tests.support.simulation.effects import Outage
 from tests.support.simulation.queue_rules import Planned
 from tests.support.simulation.sim import Broken, Sim
 from tpujob.domain.capacity.dependencies import JobEnd, Met, facts_of
-from tpujob.domain.capacity.entries import HANDED_WITHIN, QueueEntry, entry
+from tpujob.domain.capacity.entries import HANDED_WITHIN, QueueEntry, entry, wanted
 from tpujob.domain.capacity.planning import PASSED
 from tpujob.domain.capacity.usage import RecentUsage, sums, used
 from tpujob.domain.events import Event, EventKind
@@ -27,7 +27,8 @@ AGAIN = 60.0
 SELDOM = 120.0
 #: micro-dollars by which what was used may differ: clocks do
 CENTS = 100_000.0
-_GETS = (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED)
+_REQUESTS = (EventKind.SLICE_REQUESTED, EventKind.CANDIDATE_REQUESTED)
+_GETS = (*_REQUESTS, EventKind.SLICE_RECEIVED)
 _HARMLESS = (None, Cause.CRASH, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP)
 
 
@@ -209,7 +210,7 @@ class QueueChecks:
             self._may_get(before, event)
             self._may_name_its_share(name, job)
             self.asked[job.id] = name, self.sim.now
-            if event.kind is EventKind.SLICE_REQUESTED:
+            if event.kind in _REQUESTS:
                 self._within_limits(name, job)
 
     def _ended(self, group: Job) -> None:
@@ -249,25 +250,29 @@ class QueueChecks:
         own = self.entry(job)
         if planned is None or own.holds is None:
             self.broken("Q2", job.id, f"{name} requested a slice without a plan")
-        settings, slice = planned.settings, own.holds
+        settings = planned.settings
         others = [self.entry(j) for j in self.jobs.values() if not j.state.final]
         holds = [(o, o.holds) for o in others if o.holds is not None]
+        slice = wanted(job.slices[-1])
         of_owner = [(o, h) for o, h in holds if o.owner == own.owner]
         of_type = [(o, h) for o, h in of_owner if h.type == slice.type]
-        of_pool = [(o, h) for o, h in holds if h.pool == slice.pool]
+        beside = [(b, b.holds) for o in others for b in o.beside if b.holds is not None]
+        by_owner = [(o, h) for o, h in (*holds, *beside) if o.owner == own.owner]
+        by_type = [(o, h) for o, h in by_owner if h.type == slice.type]
+        of_pool = [(o, h) for o, h in (*holds, *beside) if h.pool == slice.pool]
         of_group = [(o, h) for o, h in holds if o.group == own.group]
         typed = settings.by_type.get(slice.type)
         rows: list[tuple[str, list[tuple[QueueEntry, Any]], int | None, bool]] = [
             ("jobs of its owner", of_owner, settings.limits.running, False),
-            ("chips of its owner", of_owner, settings.limits.chips, True),
+            ("chips of its owner", by_owner, settings.limits.chips, True),
             (f"jobs on {slice.type}", of_type, typed.running if typed else None, False),
-            (f"chips of {slice.type}", of_type, typed.chips if typed else None, True),
+            (f"chips of {slice.type}", by_type, typed.chips if typed else None, True),
             (f"chips of {slice.pool}", of_pool, settings.quota.get(slice.pool), True),
             ("elements of its group", of_group, self._at_once(job), False),
         ]
         for noun, holders, limit, chips in rows:
-            seen = [(o, h) for o, h in holders if o is own or not self._unseen(name, o.id)]
-            seen = [(o, h) for o, h in seen if o is own or not self.unread(o.id, AGAIN)]
+            seen = [(o, h) for o, h in holders if o.id == own.id or not self._unseen(name, o.id)]
+            seen = [(o, h) for o, h in seen if o.id == own.id or not self.unread(o.id, AGAIN)]
             count = sum(h.chips if chips else 1 for _, h in seen)
             if limit is not None and count > limit:
                 ids = ", ".join(o.id for o, _ in seen)
@@ -353,7 +358,8 @@ class QueueChecks:
 
     def handed_on(self, giver: Job, heir: Job) -> None:
         """Q6: a slice is handed to a job that it fits, when no rule forbids it."""
-        gave, took = giver.slices[-1], heir.slices[-1]
+        took = heir.slices[-1]
+        gave = next(slice for slice in giver.slices if slice.name == took.name)
         same = [(s.type, s.zone, s.pricing, s.system_image, s.tpu_slices) for s in (gave, took)]
         if same[0] != same[1]:
             self.broken("Q6", heir.id, f"{took.name} was handed on as {same[1]}, and is {same[0]}")
@@ -399,7 +405,7 @@ class QueueChecks:
             return (
                 job is not None
                 and job.spec.hand_on
-                and not job.condemned
+                and not job.beside
                 and job.desired is DesiredState.RUN
                 and job.spec.budget is None
                 and not job.data

@@ -213,6 +213,8 @@ class _Walk:
                 self._take(job, job.holds)
                 self.ends[job.holds.pool].append((expected_end(self.planned, job), job.holds.chips))
                 self.requested[job.holds.shape] += job.in_cloud_queue
+            for other in job.beside:
+                self._count_beside(other)
         for job_id in self.planned.plan.order:
             if (job := by_id.get(job_id)) is None:
                 continue
@@ -238,6 +240,15 @@ class _Walk:
             self.chips[job.owner, type] += slice.chips
         self.pools[slice.pool] += slice.chips
         self.groups[job.group] += 1
+
+    def _count_beside(self, other: QueueEntry) -> None:
+        """Count the chips of a candidate, which is no job of its own."""
+        if slice := other.holds:
+            for type in ("", slice.type):
+                self.chips[other.owner, type] += slice.chips
+            self.pools[slice.pool] += slice.chips
+            self.ends[slice.pool].append((expected_end(self.planned, other), slice.chips))
+            self.requested[slice.shape] += other.in_cloud_queue
 
     def _passes(self, job: QueueEntry, slice: Wanted) -> Iterator[Broken]:
         """Q2: who passes a job that waits for a quota does not put its start off, if it keeps to its time."""
@@ -270,14 +281,14 @@ class _Walk:
 
     def _receives(self, job: QueueEntry, reason: Reason) -> Iterator[Broken]:
         """Count the slice of another owner or group for both of them, but its chips once for the project."""
-        for giver in self.planned.entries if reason.kind is _K.HANDED_ON else ():
-            if giver.id not in reason.jobs or giver.holds is None:
+        for giver in _givers(self.planned) if reason.kind is _K.HANDED_ON else ():
+            if self.planned.plan.heirs.get(giver.slice) != job.id or giver.holds is None:
                 continue
             self.ends[giver.holds.pool].remove(
                 (expected_end(self.planned, giver), giver.holds.chips)
             )
             yield from self._passes(job, giver.holds)
-            if giver.owner != job.owner:
+            if giver.lost or giver.owner != job.owner:
                 self._take(job, giver.holds)
                 self.pools[giver.holds.pool] -= giver.holds.chips
             elif giver.group != job.group:
@@ -340,7 +351,7 @@ class _Walk:
         settings, type = self.planned.settings, reason.what
         match reason.kind:
             case _K.HANDED_ON:
-                givers = [g for g in self.planned.entries if g.id in reason.jobs]
+                givers = [g for g in _givers(self.planned) if g.id in reason.jobs]
                 whole_lab = settings.hand_on == "lab"
                 return settings.hand_on != "never" and any(
                     (whole_lab or g.owner == job.owner) and g.gives_until > self.planned.now
@@ -418,6 +429,13 @@ class _Walk:
             start = self._start(job, slice.pool)
             if start is not None and _is_kept_for(self.planned, job, slice):
                 self.kept[slice.pool] = job, start
+
+
+def _givers(planned: Planned) -> Iterator[QueueEntry]:
+    """Yield each entry, and each candidate of its job."""
+    for entry in planned.entries:
+        yield entry
+        yield from entry.beside
 
 
 def _is_kept_for(planned: Planned, entry: QueueEntry, slice: Wanted) -> bool:

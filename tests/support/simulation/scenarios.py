@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.simulation import scenarios_queue as queue
+from tests.support.simulation import scenarios_race as race
 from tests.support.simulation.acts import EAST, ask, crash_for_good, once
 from tests.support.simulation.faults import SliceFaults
 from tests.support.simulation.machines import Machine
@@ -720,6 +721,25 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             "small ones pass a big one", queue.small_ones_pass, more=queue.SMALL,
             queue=QueueSettings(quota={"us-central2-b/v4/spot": 16})
+        ),
+        Scenario("a race, and one place is first", race.one_is_first, more=race.THREE),
+        Scenario("a race for two of three places", race.one_is_first, more=race.TWO),
+        Scenario("a race, and one place is full", race.one_is_full, more=race.THREE),
+        Scenario(
+            "a race within a limit of chips", race.one_is_first, more=race.THREE,
+            queue=race.FEW_CHIPS
+        ),
+        Scenario(
+            "a race of which two are ready at once", race.two_at_once, more=race.THREE, backends=2
+        ),
+        Scenario("a race whose loser another job gets", race.another_waits, more=race.THREE),
+        Scenario("a race whose winner is refused", race.refused_machines, more=race.THREE),
+        Scenario("a race whose first request fails", race.serving_is_refused, more=race.THREE),
+        Scenario(
+            "a race is cancelled", race.cancelled, more=race.THREE, ends=_CANCELLED, late=_SUCCEEDED
+        ),
+        Scenario(
+            "a race whose winner is preempted early", race.preempted_while_prepared, more=race.THREE
         ),
         Scenario("data may not be copied", _copy_refused, ends=_FAILED, late=_SUCCEEDED, data=True),
     )

@@ -110,6 +110,8 @@ class User:
             document["tpu"] = document["tpu"] | {"slices": 2}
         if random.random() < profile["runtimes"] and isinstance(document["tpu"]["type"], str):
             document["tpu"] = document["tpu"] | {"runtime_version": "tpu-ubuntu2204-base"}
+        if random.random() < profile["races"] and len(document["tpu"]["zones"]) > 1:
+            document["tpu"] = document["tpu"] | {"race": random.choice([2, 3])}
 
     def _meddle(self) -> None:
         word = self.random.choices([*self.meddles], [*self.meddles.values()])[0]

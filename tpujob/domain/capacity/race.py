@@ -30,14 +30,15 @@ def size(job: Job) -> int:
 
 def places(job: Job, prices: PriceList = LIST) -> tuple[Offer, ...]:
     """Return the offers for another candidate, in the job's order of preference: none of a place that is being asked,
-    or where data must be copied first. A place where a candidate lost in this race is asked again only after a refusal,
-    when its circuit lets it."""
+    where data must be copied first, or whose machines have just failed. A place where a candidate lost in this race is
+    asked again only after a refusal, when its circuit lets it."""
     if job.state is not State.PROVISIONING:
         return ()
     taken = {
         s.place
         for s in job.slices
         if s.gone_at is None
+        or (s.condemned_at or 0.0) >= job.state_since
         or (s.role is SliceRole.CANDIDATE and not s.refused and s.requested_at >= job.state_since)
     }
     return tuple(
