@@ -191,6 +191,13 @@ class Funds:
 NO_FUNDS = Funds()
 
 
+class UsualWait(NamedTuple):
+    """Seconds from a request to its slice, at one place."""
+
+    median: float
+    ninetieth: float  #: 90 of 100 requests took no longer
+
+
 class ReasonKind(StrEnum):
     """The reason for which a job requests no slice now. `capacity/waiting_reasons.py` has the sentences."""
 
@@ -302,6 +309,10 @@ class Observation:
     hand_over: HandOver = NO_HAND_OVER  #: of a job whose program has ended, or that has won a race
     #: what a job in PROVISIONING may request beside, by `circuits.key` of a stockout
     race: frozenset[str] = frozenset()
+    #: what is known of the waits for slices, by `waits.place_of`: seconds of half of them, and of nine in ten
+    waits: Mapping[tuple[str, int], UsualWait] = field(
+        default_factory=dict[tuple[str, int], UsualWait]
+    )
     at: float = 0.0  #: start of the observation, which is the time of the decision
     took: float = 0.0  #: duration of the observation in seconds
     #: names of slices whose state is from a list of some seconds ago; the others were polled by name

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tpujob.domain.actions import Needs
+from tpujob.domain.capacity.waits import PlaceKey
 from tpujob.domain.failures import contact, stall, triage
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.host import keys
@@ -28,6 +29,7 @@ from tpujob.domain.observations import (
     Silence,
     SliceSeen,
     Unknown,
+    UsualWait,
 )
 from tpujob.engine.job_runtime import JobRuntime
 from tpujob.engine.report_cache import ReportCache
@@ -68,10 +70,11 @@ class Observer:
         place: Callable[[Job], Place],
         hand_over: Callable[[Job], HandOver],
         race: Callable[[Job], frozenset[str]],
+        waits: Callable[[Job], Mapping[PlaceKey, UsualWait]],
     ) -> None:
         self.hosts, self.blobs, self.clock = ports.hosts, ports.blobs, ports.clock
         self.circuits, self.prices, self.funds = circuits, prices, funds
-        self.place, self.hand_over, self.race = place, hand_over, race
+        self.place, self.hand_over, self.race, self.waits = place, hand_over, race, waits
         self.report_every = report_every
         self.report_cache = ReportCache(ports.blobs, ports.clock, prices)
         self.slices = ports.slices
@@ -124,6 +127,7 @@ class Observer:
             if (job.state is State.RELEASING and live.can_hand_over) or job.losers
             else NO_HAND_OVER,
             race=self.race(job) if job.state is State.PROVISIONING else frozenset(),
+            waits=self.waits(job) if job.state is State.PROVISIONING else {},
         )
 
     def extend(self, job: Job, seen: Observation, needs: Needs) -> Observation:

@@ -21,10 +21,12 @@ from tpujob.domain.capacity.planning import QueuePlan, plan
 from tpujob.domain.capacity.run_lengths import RunLengths
 from tpujob.domain.capacity.settings import QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage, fade, sums, used
+from tpujob.domain.capacity.waits import PastWaits, PlaceKey, place_of
+from tpujob.domain.decide.provisioning import QUEUE_PATIENCE_LEAST
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.model import Job, State
-from tpujob.domain.observations import OWN, Circuit, HandOver, Place, ReasonKind
+from tpujob.domain.observations import OWN, Circuit, HandOver, Place, ReasonKind, UsualWait
 from tpujob.domain.spec.elements import at_once
 from tpujob.engine.groups import GETS, STOPPED, Groups
 from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError, Transient
@@ -51,11 +53,13 @@ class _PastUsage:
     #: the same, by share and owner
     sums: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     runs: RunLengths = field(default_factory=RunLengths)
+    waits: PastWaits = field(default_factory=PastWaits)
 
     def count(self, job: Job, now: float) -> None:
         """Count a job that has ended, and no longer count one that was resumed. Its owner may have changed."""
         of = job.spec.share, job.submitter
         self.runs.count(job)
+        self.waits.count(job)
         amount = used(job, now, {}) / fade(1.0, now - self.at) if job.state.final else 0.0
         before, counted = self.jobs.pop(job.id, (of, 0.0))
         if before != of:
@@ -139,6 +143,20 @@ class Queue:
             shapes = self._plan.races.get(job.id, frozenset[str]())
         self._announce(news, but=job.id)
         return shapes
+
+    def waits(self, job: Job) -> Mapping[PlaceKey, UsualWait]:
+        """Return what is known of the waits at the places of a job that waits for one of several: all records are read
+        once for that, when it has waited for some minutes."""
+        now = self._clock.now()
+        waited = job.slice is not None and now - job.slice.requested_at >= QUEUE_PATIENCE_LEAST
+        offers = circuits.allowed(job, self._prices) if waited else ()
+        if len(offers) < 2:
+            return {}
+        with self._lock:
+            self._read()
+            usual = self._read_past(now).waits.usual
+            known = {place: usual(place) for place in map(place_of, offers)}
+        return {place: wait for place, wait in known.items() if wait is not None}
 
     def pass_over(self, job_id: str, slice: str) -> None:
         """Plan that slice for other jobs than this one, which could not use it, until its record changes."""
@@ -390,20 +408,28 @@ class Queue:
 
     # Usage ------------------------------------------------------------------------------------------------------------
 
-    def _usage(self, now: float) -> RecentUsage:
+    def _read_past(self, now: float) -> _PastUsage:
+        """Return what ended jobs have used, for which all records are read once."""
         assert self._jobs is not None
         if self._past is None:
             past = _PastUsage(now)
             for job in (*self._store.removed(), *self._store.walk()):
                 if job.id not in self._jobs:
                     past.count(job, now)
+            for job in self._jobs.values():
+                past.waits.count(job)
             self._past = past
-        lengths = self._past.runs.lengths()
+        return self._past
+
+    def _usage(self, now: float) -> RecentUsage:
+        assert self._jobs is not None
+        past = self._read_past(now)
+        lengths = past.runs.lengths()
         live = (
             (job.spec.share, job.submitter, used(job, now, lengths)) for job in self._jobs.values()
         )
-        faded = fade(1.0, now - self._past.at)
-        ended = ((*of, amount * faded) for of, amount in self._past.sums.items())
+        faded = fade(1.0, now - past.at)
+        ended = ((*of, amount * faded) for of, amount in past.sums.items())
         return sums((*live, *ended), lengths)
 
 

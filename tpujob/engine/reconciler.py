@@ -93,6 +93,7 @@ class Reconciler:
             self.queue.of,
             self.queue.hand_over,
             self.queue.race,
+            self.queue.waits,
         )
         self.actor = Actor(
             ports,

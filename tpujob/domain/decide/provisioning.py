@@ -1,7 +1,7 @@
 """PROVISIONING: a slice was requested; it becomes ready, is refused, or is given up for another offer. Pure."""
 
 from tpujob.domain.actions import CreateSlice, Decision, StartProgram, soon
-from tpujob.domain.capacity import circuits
+from tpujob.domain.capacity import circuits, waits
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.decide import billing, candidates, condemned, holding, limits, releasing
 from tpujob.domain.decide.attempt_end import slice_name
@@ -15,8 +15,9 @@ from tpujob.domain.observations import Absent, Observation, Present, SliceState
 from tpujob.domain.text import duration, many
 from tpujob.errors import Scope
 
-#: seconds after which a request in the cloud's queue is given up, if another offer may be requested
-QUEUE_PATIENCE = 30 * 60.0
+#: seconds after which a request in the cloud's queue is given up, if another offer may be requested: at most, also
+#: where no wait is known; and at least
+QUEUE_PATIENCE, QUEUE_PATIENCE_LEAST = 30 * 60.0, 5 * 60.0
 #: seconds after which a request in the cloud's queue is stored as waiting
 QUEUED_LONG = 10.0
 
@@ -60,8 +61,8 @@ def _present(job: Job, look: Present, seen: Observation, now: float) -> Decision
             return _give_up(job, Cause.PREEMPTED, f"preempted {when}", now)
         case SliceState.STOPPED:
             return releasing.cancel(job, now, f"{slice_name(job)} was stopped outside tpujob")
-        case SliceState.WAITING if waited >= QUEUE_PATIENCE and _free(job, seen, now):
-            reason = f"the request has waited {duration(QUEUE_PATIENCE)} in the cloud's queue"
+        case SliceState.WAITING if waited >= patience(job, seen) and _free(job, seen, now):
+            reason = f"the request has waited {duration(patience(job, seen))} in the cloud's queue"
             return _give_up(job, Cause.STOCKOUT, reason, now)
         case SliceState.CREATING if waited > CREATE_DEADLINE:
             reason = f"the cloud has been creating it for {duration(CREATE_DEADLINE)}"
@@ -74,6 +75,15 @@ def _present(job: Job, look: Present, seen: Observation, now: float) -> Decision
             return Decision(event(job, _E.SLICE_CREATING, now, text), wake_in=soon(job, now))
         case _:
             return Decision(wake_in=soon(job, now))
+
+
+def patience(job: Job, seen: Observation) -> float:
+    """Return the seconds for which a request may wait in the cloud's queue while another offer may be requested: as
+    long as nine in ten of the lab's requests have waited there."""
+    usual = seen.waits.get(waits.place_of(job.slice)) if job.slice else None
+    if usual is None:
+        return QUEUE_PATIENCE
+    return min(QUEUE_PATIENCE, max(QUEUE_PATIENCE_LEAST, usual.ninetieth))
 
 
 def _ready(job: Job, slice: Slice, look: Present, seen: Observation, now: float) -> Decision:
