@@ -138,6 +138,7 @@ class SliceRequested:
     usd_per_hour: float | None
     bucket: str = ""
     tpu_slices: int = 1
+    race: int = 1
 
 
 @dataclass(frozen=True, slots=True)

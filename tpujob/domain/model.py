@@ -143,6 +143,9 @@ class Slice:
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
     tpu_slices: int = 1  #: number of TPU slices; more than one: Multislice
     bucket: str = ""  #: bucket of its attempts' files; empty: the job's
+    race: int = (
+        1  #: number of places in which the job may request a slice while this one is not ready
+    )
     #: number of jobs that have had the slice: a host refuses a start with an older epoch
     epoch: int = 0
     received_from: str = ""  #: id of the previous job of the slice

@@ -127,7 +127,7 @@ class Observer:
             if (job.state is State.RELEASING and live.can_hand_over) or job.losers
             else NO_HAND_OVER,
             race=self.race(job) if job.state is State.PROVISIONING else frozenset(),
-            waits=self.waits(job) if job.state is State.PROVISIONING else {},
+            waits=self.waits(job) if job.state in (State.QUEUED, State.PROVISIONING) else {},
         )
 
     def extend(self, job: Job, seen: Observation, needs: Needs) -> Observation:

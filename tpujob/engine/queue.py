@@ -145,11 +145,12 @@ class Queue:
         return shapes
 
     def waits(self, job: Job) -> Mapping[PlaceKey, UsualWait]:
-        """Return what is known of the waits at the places of a job that waits for one of several: all records are read
-        once for that, when it has waited for some minutes."""
+        """Return what is known of the waits at the places of a job that waits for one of several. All records are read
+        once for that, when some request has waited for minutes."""
         now = self._clock.now()
         waited = job.slice is not None and now - job.slice.requested_at >= QUEUE_PATIENCE_LEAST
-        offers = circuits.allowed(job, self._prices) if waited else ()
+        known = waited or (job.slice is None and self._past is not None)
+        offers = circuits.allowed(job, self._prices) if known else ()
         if len(offers) < 2:
             return {}
         with self._lock:

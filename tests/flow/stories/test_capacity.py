@@ -23,7 +23,7 @@ def asked(stage: Stage, job_id: str) -> list[str]:
 
 def test_a_stockout_sends_the_job_to_the_next_zone_at_once(stage: Stage) -> None:
     stage.cloud.full = {"us-east5-b"}
-    job_id = stage.create(tpu=V6E)
+    job_id = stage.create(tpu={**V6E, "race": 1})
     before = stage.clock.now()
     job = stage.running(job_id)
     assert asked(stage, job_id) == ["b", "a"]

@@ -251,6 +251,47 @@ def test_a_race_without_a_second_place_or_on_a_reservation_is_refused(stage: Sta
         stage.create(tpu={**RACE, "race": 6})
 
 
+def test_a_job_that_was_refused_asks_in_two_places(stage: Stage) -> None:
+    """Unless its file says one, its pricing costs more, it is of low priority, or an element."""
+    stage.cloud.full, stage.cloud.waiting = {ZONES[0]}, {*ZONES[1:]}
+    plain = {"type": "v6e-8", "zones": ZONES}
+    for name, racers, fields in (
+        ("plain", ["a", "c"], {"tpu": plain}),
+        ("alone", ["a"], {"tpu": {**plain, "race": 1}}),
+        ("dear", ["a"], {"tpu": {**plain, "pricing": "on-demand"}}),
+        ("low", ["a"], {"tpu": plain, "priority": "low"}),
+    ):
+        job_id = stage.create(name=name, **fields)
+        for _ in range(12):
+            stage.step(job_id)
+        assert [zone for zone, _ in asked(stage.job(job_id))] == racers, name
+        stage.api.delete(job_id)
+        stage.until(job_id, State.CANCELLED)
+        stage.clock.sleep(3600)
+
+
+def test_a_job_asks_in_two_places_where_others_have_waited_for_long(stage: Stage) -> None:
+    one = {"type": "v6e-8", "zones": ZONES[:1]}
+    for number in range(5):
+        stage.cloud.waiting = {*ZONES}
+        earlier = stage.create(name=f"earlier-{number}", tpu=one)
+        stage.until(earlier, State.PROVISIONING)
+        stage.clock.sleep(900)
+        granted(stage, earlier, "b")
+        stage.running(earlier)
+        stage.finish(earlier, 0)
+        stage.until(earlier, State.SUCCEEDED)
+    both = {"type": "v6e-8", "zones": ZONES[:2]}
+    unknown = stage.create(name="unknown", tpu=both)
+    for _ in range(12):
+        stage.step(unknown)
+    assert len(stage.job(unknown).slices) == 1, "no job has asked what the records say"
+    stage.clock.sleep(400)
+    stage.step(unknown)
+    known = stage.create(name="known", tpu=both)
+    stage.until(known, lambda job: bool(job.candidates))
+
+
 def test_another_owner_gets_no_loser_unless_the_lab_hands_on(stage: Stage, waits: str) -> None:
     bob = caller("bob", Role.SUBMITTER)
     stage.cloud.full = {ZONES[2]}

@@ -20,6 +20,7 @@ from tests.support.simulation.queue_checks import QueueChecks
 from tests.support.simulation.sim import Violation
 from tests.support.simulation.views import Views
 from tpujob.domain import invariants
+from tpujob.domain.capacity.race import DEFAULT
 from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.events import AboutSlice, Event, EventKind
 from tpujob.domain.model import (
@@ -70,7 +71,7 @@ _USER = (
 
 def places(job: Job) -> int:
     """Return the number of places that the job may ask at once."""
-    return job.spec.tpu.race or 1
+    return job.spec.tpu.race or DEFAULT
 
 
 class Monitor:

@@ -3,14 +3,22 @@
 `decide/candidates.py` decides what happens there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.capacity.offers import Offer
+from tpujob.domain.capacity.waits import PlaceKey, place_of
 from tpujob.domain.hardware.prices import LIST, PriceList
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.model import Job, SliceRole, State
+from tpujob.domain.observations import UsualWait
 from tpujob.domain.spec import JobSpec
 from tpujob.errors import BadSpec
+
+#: number of places that a job asks at once which has been refused, or will wait
+DEFAULT = 2
+#: seconds of a usual wait above which a job asks in DEFAULT places
+LONG = 600.0
 
 
 def check(spec: JobSpec, offers: Sequence[Offer]) -> None:
@@ -24,8 +32,20 @@ def check(spec: JobSpec, offers: Sequence[Offer]) -> None:
 
 
 def size(job: Job) -> int:
-    """Return the number of places that the job asks at once; 1: no race."""
-    return job.spec.tpu.race or 1
+    """Return the number of places that the job asks at once, as of its present request; 1: no race."""
+    return job.slice.race if job.slice else 1
+
+
+def size_of_request(job: Job, offer: Offer, waits: Mapping[PlaceKey, UsualWait]) -> int:
+    """Return the number of places to ask at once from this request on: as the spec says; else DEFAULT for one job on
+    terms that cost least, after a refusal or where half of the lab's requests have waited for longer than LONG."""
+    stated = job.spec.tpu.race
+    if stated is not None:
+        return stated
+    alone = not job.group and job.spec.priority != "low" and find_pricing(offer.pricing).preemptible
+    usual = waits.get(place_of(offer))
+    is_long = usual is not None and usual.median > LONG
+    return DEFAULT if alone and (is_long or circuits.refusals(job)) else 1
 
 
 def places(job: Job, prices: PriceList = LIST) -> tuple[Offer, ...]:

@@ -169,6 +169,7 @@ def _request(job: Job, seen: Observation, now: float) -> Decision | None:
         name=race.slice_name(job, k),
         k=k,
         bucket=datasets.bucket_for(job, offer.zone),
+        race=race.size(job),
         **asdict(offer),
     )
     text = f"also requested {offer.pricing} {offer.type} in {offer.zone}: the first that is ready serves"

@@ -3,9 +3,8 @@
 from dataclasses import asdict
 
 from tpujob.domain.actions import CreateSlice, Decision
-from tpujob.domain.capacity import circuits, datasets
+from tpujob.domain.capacity import circuits, datasets, race
 from tpujob.domain.capacity.entries import entry, wanted
-from tpujob.domain.capacity.race import slice_name
 from tpujob.domain.decide import condemned, copying, limits
 from tpujob.domain.events import Event, EventKind, Finished, SliceReceived, SliceRequested
 from tpujob.domain.failures.retry import due_at
@@ -60,9 +59,10 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         return missing
     k = job.slices[-1].k + 1 if job.slices else 1
     request = SliceRequested(
-        name=slice_name(job, k),
+        name=race.slice_name(job, k),
         k=k,
         bucket=datasets.bucket_for(job, chosen.zone),
+        race=race.size_of_request(job, chosen, seen.waits),
         **asdict(chosen),
     )
     kind = f"{chosen.pricing} {chosen.type}"
