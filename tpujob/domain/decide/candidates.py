@@ -17,6 +17,7 @@ from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, Job, Slice, State
 from tpujob.domain.observations import Absent, Observation, Present, SliceState, Unknown
 from tpujob.domain.text import duration
+from tpujob.errors import Scope
 
 #: seconds until the next poll while candidates wait: one that is ready is billed
 LOOK = 5.0
@@ -84,7 +85,7 @@ def promote(job: Job, failed: CandidateLost, text: str, now: float) -> Event:
 
 
 def refuse(
-    job: Job, slice: Slice, cause: Cause, error: str, now: float, *, scope: str, limit: int | None
+    job: Job, slice: Slice, cause: Cause, error: str, now: float, *, scope: Scope, limit: int | None
 ) -> Event:
     """Return the event of a candidate whose request the cloud has refused."""
     counts = cause in circuits.FOR_NOW or cause in FOR_GOOD

@@ -81,6 +81,7 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
             "allow_cross_region": False,
             "runtime_version": None,
             "slices": 1,
+            "race": None,
         },
         "run": {"workload": None, "args": {}, "command": "echo hello", "env": {}, "secrets": []},
         "code": None,
@@ -415,7 +416,7 @@ def test_a_spec_from_a_client_is_checked_the_same_way() -> None:
         parse({"name": "a", "tpu": {"type": "v4-8", "zone": "x"}, "run": {"command": "x"}})
     assert error.value.message == (
         "tpu.zone: no such key; did you mean zones? "
-        "Allowed in tpu: allow_cross_region, pricing, runtime_version, slices, type, zones"
+        "Allowed in tpu: allow_cross_region, pricing, race, runtime_version, slices, type, zones"
     )
     for number in (2**63, -(2**63)):
         program = {"workload": "mlp", "args": {"seed": number}}
