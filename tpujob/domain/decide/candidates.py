@@ -53,7 +53,8 @@ def release_first(job: Job, seen: Observation, now: float) -> Decision | None:
     """Return the release of a slice that lost and whose deletion was not requested yet. It comes before the start of
     the program, which may take longer."""
     fresh = [slice for slice in job.losers if slice.delete_asked_at is None]
-    return next((_release(job, slice, seen, now) for slice in _in_turn(fresh, now)), None)
+    releases = (_release(job, slice, seen, now) for slice in _in_turn(fresh, now))
+    return next((step for step in releases if step.event or step.action), None)
 
 
 def _in_turn(slices: Sequence[Slice], now: float) -> list[Slice]:
@@ -67,7 +68,8 @@ def first_ready(job: Job, seen: Observation) -> tuple[Slice, Present] | None:
     that is; None: none is ready."""
     for slice in _requests(job):
         look = seen.of(slice)
-        if isinstance(look, Present) and look.state is SliceState.READY:
+        ready = isinstance(look, Present) and look.state is SliceState.READY
+        if ready and (slice is job.slice or not look.suspending):
             return slice, look
     return None
 
