@@ -65,8 +65,9 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     if decision.event is None and decision.action is None:
         # the next request may be hours away, and slices beside are billed
         wait = soon(job, now) if job.beside else decision.wake_in
-        wait = min(wait, candidates.LOOK) if job.candidates else wait
         decision = _beside(job, seen, now) or _within(decision, wait)
+    if job.candidates:
+        decision = _within(decision, candidates.LOOK)
     if billed:
         decision = billing.with_note(job, decision, billed, now)
     due = limits.due_in(job, seen, now)
@@ -88,7 +89,11 @@ def _release_first(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _beside(job: Job, seen: Observation, now: float) -> Decision | None:
-    return condemned.give_back(job, seen, now) or candidates.decide(job, seen, now)
+    """Return the next step for slices beside the serving one: a fact first. Else condemned slices and candidates take
+    turns, as an action may fail again and again."""
+    steps = [condemned.give_back(job, seen, now), candidates.decide(job, seen, now)]
+    due = [step for step in steps[:: 1 if int(now) % 2 else -1] if step]
+    return min(due, key=lambda step: step.event is None, default=None)
 
 
 def _with_needs(decision: Decision, seen: Observation) -> Decision:
