@@ -67,10 +67,11 @@ def first_ready(job: Job, seen: Observation) -> tuple[Slice, Present] | None:
     """Return the slice that may serve, with its state: the serving one if it is ready, else the preferred candidate
     that is; None: none is ready."""
     for slice in _requests(job):
-        look = seen.of(slice)
-        ready = isinstance(look, Present) and look.state is SliceState.READY
-        if ready and (slice is job.slice or not look.suspending):
-            return slice, look
+        match seen.of(slice):
+            case Present(SliceState.READY) as look if slice is job.slice or not look.suspending:
+                return slice, look
+            case _:
+                pass
     return None
 
 
