@@ -153,11 +153,15 @@ class Queue:
         offers = circuits.allowed(job, self._prices) if known else ()
         if len(offers) < 2:
             return {}
-        with self._lock:
-            self._read()
-            usual = self._read_past(now).waits.usual
-            known = {place: usual(place) for place in map(place_of, offers)}
-        return {place: wait for place, wait in known.items() if wait is not None}
+        try:
+            with self._lock:
+                self._read()
+                usual = self._read_past(now).waits.usual
+                waits = {place: usual(place) for place in map(place_of, offers)}
+        except TpujobError as error:
+            log.warning("earlier waits for slices cannot be read: %s", error)
+            return {}
+        return {place: wait for place, wait in waits.items() if wait is not None}
 
     def pass_over(self, job_id: str, slice: str) -> None:
         """Plan that slice for other jobs than this one, which could not use it, until its record changes."""
