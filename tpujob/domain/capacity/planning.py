@@ -93,8 +93,7 @@ def plan(
     """Return the places of all entries that wait."""
     ordered = sorted(entries, key=attrgetter("number"))
     waiting = [entry for entry in ordered if entry.waits]
-    racing = [entry for entry in ordered if entry.race and entry.race_left > 0]
-    if not waiting and not racing:
+    if not waiting and not any(entry.race_left > 0 for entry in ordered):
         return QueuePlan({}, (), inf)
     places: dict[str, Place] = {}
     ready: list[_Ready] = []
@@ -109,11 +108,12 @@ def plan(
     for entry in ordered:
         if entry.holds is not None:
             walk.count(entry, entry.holds)
-        for other in entry.beside:
-            walk.count_beside(other)
+        if entry.beside:
+            walk.count_beside(entry)
     for position, (entry, order) in enumerate(_ordered(ready, settings, usage, now), 1):
         ask, reasons = walk.place(entry, now - max(order.since, entry.waiting_since))
         places[entry.id] = Place(position, ask, reasons, None, order)
+    racing = (entry for entry in ordered if entry.race_left > 0)
     races = {entry.id: ask for entry in racing if (ask := walk.race(entry))}
     times = (reason.until for place in places.values() for reason in place.reasons if reason.until)
     next_at = min((at for at in times if at > now), default=inf)
@@ -327,9 +327,9 @@ class _Walk:
     short: set[str] = field(default_factory=set[str])
     candidates: int = 0  #: requests of jobs that race, beside their slices
 
-    def count(self, entry: QueueEntry, way: Wanted) -> None:
-        """Count what a job holds or requests."""
-        self._take(entry, way)
+    def count(self, entry: QueueEntry, way: Wanted, jobs: int = 1) -> None:
+        """Count what a job holds or requests. `jobs`: 0 for what it requests beside its slice."""
+        self._take(entry, way, jobs)
         self.holders[way.pool].append(entry)
         if entry.gives_until > self.now and self.settings.hand_on != "never":
             self.givers.append(entry)
@@ -337,28 +337,21 @@ class _Walk:
             self.requested[way.shape].append(entry.id)
 
     def count_beside(self, entry: QueueEntry) -> None:
-        """Count a candidate of a race: its chips, and no job more."""
-        if way := entry.holds:
-            self._take_chips(entry, way)
-            self.candidates += not entry.lost
-            self.holders[way.pool].append(entry)
-            if entry.gives_until > self.now and self.settings.hand_on != "never":
-                self.givers.append(entry)
-            if entry.in_cloud_queue:
-                self.requested[way.shape].append(entry.id)
+        """Count the candidates of a job: their chips, and no job more."""
+        for candidate in entry.beside:
+            if candidate.holds:
+                self.count(candidate, candidate.holds, jobs=0)
+                self.candidates += not candidate.lost
 
-    def _take(self, entry: QueueEntry, way: Wanted) -> None:
-        self._take_chips(entry, way)
-        for type in ("", way.type):
-            self.owners[entry.owner, type].running += 1
-        if entry.group:
-            self.groups[entry.group] += 1
-
-    def _take_chips(self, entry: QueueEntry, way: Wanted) -> None:
+    def _take(self, entry: QueueEntry, way: Wanted, jobs: int = 1) -> None:
         self.against.clear()
         for type in ("", way.type):
-            self.owners[entry.owner, type].chips += way.chips
+            used = self.owners[entry.owner, type]
+            used.running += jobs
+            used.chips += way.chips
         self.pools[way.pool] += way.chips
+        if entry.group:
+            self.groups[entry.group] += jobs
 
     def place(self, entry: QueueEntry, waited: float) -> tuple[frozenset[str], tuple[Reason, ...]]:
         """Return what the next job in order may request, or why nothing. `waited`: seconds."""
@@ -486,7 +479,7 @@ class _Walk:
                 or (limit is not None and self.pools[way.pool] + way.chips > limit)
             ):
                 continue
-            self._take_chips(entry, way)
+            self._take(entry, way, jobs=0)
             self.candidates += 1
             ask.append(way.shape)
         return frozenset(ask)
