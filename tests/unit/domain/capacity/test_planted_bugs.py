@@ -408,9 +408,9 @@ def _unranked(level: int, queues: Any, *others: Any) -> Any:
     return level, queues, *others
 
 
-def _no_new_ones(real: Any, self: Any, entry: QueueEntry, slice: Any) -> None:
+def _no_new_ones(real: Any, self: Any, entry: QueueEntry, *taken: Any) -> None:
     if entry.holds is not None:
-        real(self, entry, slice)
+        real(self, entry, *taken)
 
 
 def _without_limits(real: Any, self: Any, entry: QueueEntry) -> Any:
