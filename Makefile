@@ -69,10 +69,15 @@ fmt: $(READY)  ## format the code and fix what can be fixed
 	$(BIN)/ruff format
 
 # Experiments, which take longer: tests/bench/README.md.
-bench: bench-queue  ## figures: commands and the store, the table of docs/cost.md, the queue
+# POLICY=1: only the table of deadlines in docs/queue.md, from recorded spot capacity.
+bench: $(if $(POLICY),$(READY),bench-queue)  ## figures: commands and the store, the table of docs/cost.md, the queue
+ifdef POLICY
+	@$(BIN)/python -m tests.bench.bench_policy
+else
 	@$(BIN)/python -m tests.bench.bench_cli
 	@$(BIN)/python -m tests.bench.bench_costs
 	@$(BIN)/python -m tests.bench.bench_queue
+endif
 
 bench-queue: $(READY)  ## figures of the queue with jobs of all sizes, and what each owner gets
 	@$(BIN)/python -m tests.bench.bench_sizes

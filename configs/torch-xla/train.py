@@ -1,8 +1,11 @@
 """A training loop in PyTorch/XLA: the rows of a batch are split over all chips of all hosts, host 0 saves for all."""
 
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+
 import argparse
 import math
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -37,6 +40,13 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1024)
     args = parser.parse_args()
     runtime.use_spmd()
+    if runtime.process_count() != int(os.environ.get("TPUJOB_HOSTS", "1")):
+        print(
+            f"the hosts do not find each other: {runtime.process_count()} process. torch_xla on CPUs works on one "
+            "host: write `tpu: {type: v4-8}`",
+            file=sys.stderr,
+        )
+        raise SystemExit(78)  # the configuration is wrong: no other attempt can help
     mesh = spmd.get_1d_mesh("data")
     print(
         f"{mesh.size()} {runtime.device_type()} devices, {runtime.process_count()} processes",

@@ -44,7 +44,11 @@ def broken_by(before: Job, after: Job) -> list[Broken]:
 def _slices_kept(before: Sequence[Slice], after: Sequence[Slice]) -> Iterable[tuple[str, str]]:
     """Yield violations of the list of slices: only the oldest failed requests that are gone may be removed."""
     still = {s.name: s for s in after}
-    refusals = [s.name for s in before if s.refused and s.gone_at is not None]
+    refusals = [
+        s.name
+        for s in before
+        if s.gone_at is not None and (s.refused or (s.lost_at is not None and s.ready_at is None))
+    ]
     for slice_ in before:
         other = still.get(slice_.name)
         if other is None:
@@ -52,5 +56,7 @@ def _slices_kept(before: Sequence[Slice], after: Sequence[Slice]) -> Iterable[tu
                 yield "I6", f"{slice_.name} was taken out of the record"
         elif slice_.gone_at is not None and slice_.gone_at != other.gone_at:
             yield "I6", f"{slice_.name} was gone and is listed again"
+        elif slice_.lost_at is not None and other.lost_at != slice_.lost_at:
+            yield "I6", f"{slice_.name} lost a race and is wanted again"
         elif slice_.role is SliceRole.CONDEMNED and other.role is not SliceRole.CONDEMNED:
             yield "I6", f"{slice_.name} was condemned and serves again"

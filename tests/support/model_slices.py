@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from tpujob.adapters.cloud_tpu.calls import Exists, refusal
-from tpujob.adapters.cloud_tpu.request import MARKS, node_ids, slice_of
+from tpujob.adapters.cloud_tpu.request import MARKS, newer_fields, node_ids, slice_of
 from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, slice_state
 from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.model import Cause, Endpoint, Slice
-from tpujob.domain.observations import Absent, Present, SliceSeen, Unknown
+from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.emulator.cloud import queue
-from tpujob.emulator.cloud.records import ApiError, Node, NodeSpec, Queued
+from tpujob.emulator.cloud.records import ApiError, NewerFields, Node, NodeSpec, Queued
 from tpujob.emulator.cloud.world import World
 from tpujob.emulator.tpu.convert import code_number
 from tpujob.errors import Refused, Transient
@@ -48,8 +49,13 @@ class ModelSlices:
         version, several = slice.system_image, slice.tpu_slices > 1
         spec = NodeSpec(slice.type, version, slice.pricing, marks, {}, True, b"", several)
         specs = [(id, spec) for id in node_ids(slice)]
+        fields = newer_fields(slice)
+        newer = NewerFields(
+            fields, fields.get("provisioningModel", ""), slice.run_for, slice.reservation
+        )
+        where = (PROJECT, slice.zone, slice.name)
         try:
-            queue.create(self.world, PROJECT, slice.zone, slice.name, specs, api="v2")
+            queue.create(self.world, *where, specs, api="v2", newer=newer)
         except ApiError as error:
             refused = refusal(f"requesting {slice.name}", error.code, error.message)
             existing = self.world.queued.get(name)
@@ -89,7 +95,9 @@ class ModelSlices:
     def look(self, slice: Slice) -> SliceSeen:
         queued = self.world.queued.get(queued_name(slice.zone, slice.name))
         parts = [self.world.nodes.get(node_name(slice.zone, id)) for id in node_ids(slice)]
-        return _state(queued, parts) or Absent()
+        seen = _state(queued, parts) or Absent()
+        ready = isinstance(seen, Present) and seen.state is SliceState.READY
+        return replace(seen, ends_at=queued.ends_at) if ready and queued else seen
 
     def listed(self, lag: float = 0.0, torn: Iterable[str] = ()) -> dict[str, Present | Unknown]:
         """Return our slices as lists of all zones show them, `lag` seconds late. `torn`: slices whose last node is not

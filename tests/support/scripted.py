@@ -32,10 +32,12 @@ from tpujob.api import (
     CostPartView,
     CostRowView,
     CostView,
+    CurvesView,
     DeliveryView,
     DiffSide,
     DiffView,
     EventView,
+    FilesAccess,
     HostAccess,
     JobPage,
     JobRow,
@@ -52,11 +54,13 @@ from tpujob.api import (
     MemberView,
     MetricsView,
     NextView,
+    OutputsView,
     PatchView,
     PlanView,
     QueueView,
     ReachedView,
     RefusalView,
+    RunView,
     SecretView,
     ShareView,
     SliceView,
@@ -225,6 +229,9 @@ def cost_view(**fields: Any) -> CostView:
     view = CostView(
         at=AT,
         by="job",
+        then="",
+        since="",
+        until="",
         rows=[cost_row("000042", name="digits")],
         total=cost_row("total"),
         unreadable=[],
@@ -309,9 +316,11 @@ class ScriptedJobs:
         self.spending: list[SpendingView] = []
         self.ledger_view = LedgerView(at=0, owner="local", jobs=[])
         self.kept: dict[str, str] = {}  #: secrets
-        self.curves = MetricsView(charts=[], attempts=[], left_out=0, unread=[], why="")
+        self.of_job = MetricsView(charts=[], attempts=[], left_out=0, unread=[], why="")
         self.warnings: list[str] = []  #: of every plan
         self.refused: list[RefusalView] = []  #: the same
+        self.saved = example(OutputsView, {"complete": True})
+        self.files = example(FilesAccess, {"id": "000042", "name": "digits"})
         self.waiting = QueueView(rows=[], waiting=0)
         self.shared: list[ShareView] = []
         self.channel_views: list[ChannelView] = [channel_view()]
@@ -400,7 +409,7 @@ class ScriptedJobs:
 
     def _on_metrics(self, job: str, **_: Any) -> MetricsView:
         self._find(job)
-        return self.curves
+        return self.of_job
 
     def _on_diff(self, a: str, b: str) -> DiffView:
         return DiffView(
@@ -520,9 +529,15 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "log_window": lambda it, **_: it.window,
     "log_search": lambda it, **_: it.matches,
     "reached": lambda it: it.reached_parts,
+    "curves": lambda it, jobs: example(
+        CurvesView, {"runs": [example(RunView, {"id": it._find(job)["id"]}) for job in jobs]}
+    ),
     "cost": lambda it, **_: it.costs,
     "ledger": lambda it: it.ledger_view,
     "budgets": lambda it: it.spending,
+    "outputs": lambda it, job: it.saved,
+    "read_files": lambda it, job: it.files,
+    "write_files": lambda it, job: it.files,
     "delete": lambda it, job: it._steer(job, "release"),
     "clean": lambda it, job, checkpoints: it._steer(job, "clean"),
     "hold": lambda it, job: it._find(job),

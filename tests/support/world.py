@@ -48,6 +48,7 @@ from tpujob.ports import (
     Listening,
     Owned,
     SliceSurvey,
+    StorageToken,
     Store,
 )
 from tpujob.protocol import paths, signing
@@ -138,9 +139,11 @@ class Cloud(Model):
         self.slices = ModelSlices(self)
         self.machines: dict[str, Machine] = {}
         self.users: dict[str, str] = {}  #: for whom slices were asked for, by slice
-        self.full: set[str] = set()  #: zones without capacity
+        self.full: set[str] = (
+            set()
+        )  #: zones without capacity, or without that for a pricing: `zone spot`
         self.quotas: dict[str, int] = {}  #: by zone: limit of each quota, in its own unit
-        self.waiting: set[str] = set()  #: zones in which a request only waits
+        self.waiting: set[str] = set()  #: the same, in which a request only waits
         self.unlisted: set[str] = (
             set()
         )  #: zones that lists cannot reach, and slices that they leave out
@@ -177,7 +180,7 @@ class Cloud(Model):
         self.refusals.effect("create", lambda: self.add(slice, job_id))
 
     def _check_refused(self, slice: Slice) -> None:
-        if slice.zone in self.full:
+        if _names(slice) & self.full:
             raise Refused(f"There is no more capacity in the zone {slice.zone}", cause="STOCKOUT")
         if self.refusals.refuse_create:
             cause, message = self.refusals.refuse_create.pop(0)
@@ -221,7 +224,7 @@ class Cloud(Model):
             slice = replace(slice, system_image="tpu-vm-base")
         queued = self.slices.request(slice, job_id)
         if is_new:
-            queued.held_until = math.inf if slice.zone in self.waiting else 0.0
+            queued.held_until = math.inf if _names(slice) & self.waiting else 0.0
             queued.created_at -= age
             self.created.append(slice.name)
             look = partial(self.now, slice)
@@ -280,6 +283,10 @@ class Cloud(Model):
         super().remove(record)
         if isinstance(record, Queued):
             del self.machines[record.id]
+
+
+def _names(slice: Slice) -> set[str]:
+    return {slice.zone, f"{slice.zone} {slice.pricing}"}
 
 
 class HostsOfCloud:
@@ -448,6 +455,13 @@ class Bucket:
         text = json.dumps({**record, "seq": self._count})
         mac = signing.sign(self.pens.get((workdir, attempt), ""), "report", text)
         self.put(path, b"", metadata={"report": text, "mac": mac}, timeout=1)
+
+
+class Lender:
+    """The TokenLender port: a token says what it is for."""
+
+    def lend(self, folder: str, writable: Sequence[str]) -> StorageToken:
+        return StorageToken(" ".join(["read", folder, "write", *writable]), expires_at=2_000_000.0)
 
 
 class SecretsInMemory:
@@ -625,5 +639,6 @@ def service(
         admin=Admin(store, orphans(backend, store=store), backend.ports.reputation, backend.clock),
         members=Membership(backend.store.members, store, backend.ports.secrets),
         notifications=notifications,
+        lender=Lender(),
     )
     return Jobs(parts, ADA)

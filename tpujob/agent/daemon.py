@@ -18,6 +18,7 @@ from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.processes import attempt_processes, end_all, free_devices, kernel_kills
 from tpujob.agent.setup import fetch_bundle, steps, unmount_all
 from tpujob.agent.setup.preflight import invalidate
+from tpujob.agent.setup.shared_ports import warn_of_shared_ports
 from tpujob.agent.storage import StorageError
 from tpujob.agent.upload import OUTPUTS_PATIENCE, error_at_end, first_lines, number, pick_lines
 from tpujob.contract import EVENTS, VERDICT, Exit
@@ -149,6 +150,7 @@ def _run_steps(attempt: HostAttempt) -> int:
     attempt.run_aside(lambda: free_devices(plan["grace"]), whole=True)
     steps.run_preflight(attempt)
     steps.fetch_compile_cache(attempt)
+    warn_of_shared_ports(attempt.log.note)
     return run_program(attempt)
 
 

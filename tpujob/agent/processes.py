@@ -16,6 +16,9 @@ from typing import Callable, Dict, List, Optional, Set
 from tpujob.agent.base import Failure, remove_file
 from tpujob.contract import OUT
 
+#: variable of every process of an emulated host, `FARM/SLICE/HOST/`; a host of the cloud has none
+EMULATED_HOST = "TPUJOB_EMULATED_HOST"
+
 Find = Callable[[], Set[int]]  #: returns the pids of running processes
 
 KILL_PATIENCE = 30.0  #: most seconds from SIGKILL to a process's end and its device's release

@@ -2,6 +2,7 @@
 
 from tpujob.api.backend_shapes import *  # noqa: F403
 from tpujob.api.cost_shapes import *  # noqa: F403
+from tpujob.api.file_shapes import *  # noqa: F403
 from tpujob.api.job_shapes import *  # noqa: F403
 from tpujob.api.list_shapes import *  # noqa: F403
 from tpujob.api.log_shapes import *  # noqa: F403

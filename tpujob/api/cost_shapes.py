@@ -35,6 +35,7 @@ class ForecastView(TypedDict):
     wall_hours: RangeView | None  #: from submission to the end; None: the wait is not known
     billed_hours: RangeView  #: hours for which slices are ready
     preemptions: RangeView
+    planned_ends: int  #: slices that end as planned before the work is done
     list_micros: RangeView | None  #: None: no price is known for the slices
     pay_micros: RangeView | None
     waiting_hours: float | None  #: this and the next three: on average; None: not known
@@ -99,7 +100,7 @@ class CompareView(TypedDict):
     emulated: NotRequired[bool]  #: the job would run on the emulator: nothing is paid
 
 
-CostGroup = Literal["job", "user", "day", "type", "zone"]
+CostGroup = Literal["job", "user", "share", "day", "type", "zone"]
 
 
 class SpendingView(TypedDict):
@@ -121,6 +122,21 @@ class SpendingView(TypedDict):
     text: NotRequired[str]  #: the budget in one line
 
 
+class DeadlineView(TypedDict):
+    """The deadline of a job, and what it expects of the rest. None: unknown, or the job has ended."""
+
+    finish_by: str
+    missed: bool
+    latest: (
+        str | None
+    )  #: when it requests a slice that cannot be preempted at the latest; None: it has one
+    low_micros: (
+        int | None
+    )  #: cost of the whole job if all that is left runs on the cheapest terms, by list price
+    high_micros: int | None  #: the same on the dearest
+    text: str  #: all of it in one line
+
+
 class CostPartView(TypedDict):
     part: str  #: such as `productive`, `waiting` (`domain/money/goodput.py`)
     chip_hours: float
@@ -131,6 +147,7 @@ class CostRowView(TypedDict):
     """Amounts are whole micro-dollars; those of the parts add up to `list_micros`, those of the rows to the total."""
 
     key: str
+    then: str  #: the key of `CostView.then`; empty: the row is not divided
     name: str  #: of the job, for rows of jobs; else empty
     jobs: int
     slices: int  #: that were ever ready
@@ -179,6 +196,9 @@ class CostView(TypedDict):
 
     at: str
     by: CostGroup
+    then: str  #: the group that divides each row; empty: none
+    since: str  #: the first and the last day that count; empty: without that bound
+    until: str
     rows: list[CostRowView]
     total: CostRowView
     #: micro-dollars for copies of data and checkpoints into other regions; in no row, and not in the total

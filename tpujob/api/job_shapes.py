@@ -44,6 +44,7 @@ SpanKind = Literal[
     "hung",
     "held",
     "condemned",
+    "candidate",
     "releasing",
     "unknown",
 ]
@@ -85,12 +86,18 @@ class HostView(TypedDict):
 class CurveView(TypedDict):
     """One number that a program reported for its steps, in one attempt. Each point stands for a bucket of steps."""
 
+    job: str
     attempt: int
-    #: the last step of the bucket; seconds since the attempt's first; least, greatest and last value
+    began_at: str  #: time of the attempt's first step, RFC 3339
+    #: the last step of the bucket; seconds since `began_at`; least, greatest and last value
     points: list[tuple[int, float, float, float, float]]
     resumed_from: int | None
     #: steps after this one were lost, and made again if there is a later attempt; None: all count
     kept: int | None
+    #: why the attempt ended, such as PREEMPTED; None: it succeeded, goes on, or was stopped by its user
+    cause: str | None
+    nonfinite: int | None  #: first step whose loss is not finite
+    checkpoint: int | None  #: step of the newest one that the attempt saved
 
 
 class ChartView(TypedDict):
@@ -106,6 +113,32 @@ class MetricsView(TypedDict):
     attempts: list[int]  #: that are shown
     left_out: int  #: earlier attempts that are not
     unread: list[int]  #: attempts of which nothing could be read just now
+    why: str  #: why curves are missing; empty: none is
+
+
+class RunView(TypedDict):
+    """A job whose curves are drawn beside those of others."""
+
+    id: str
+    name: str
+    user: str
+    state: str
+    label: str  #: by what differs between the runs, such as `lr=0.001`; no two runs have the same
+    values: dict[str, str]  #: of `CurvesView.keys`, as far as the run has them
+    step: int | None
+    steps: int | None
+    attempts: int
+    metrics: dict[str, float | None]  #: newest values, with the loss; None: not finite
+
+
+class CurvesView(TypedDict):
+    """The curves of several jobs, with what differs between the jobs."""
+
+    runs: list[RunView]
+    keys: list[str]  #: what differs and the caller may see, the most telling first
+    charts: list[ChartView]
+    left_out: int  #: jobs that are not shown, as they are too many
+    unread: list[str]  #: ids of jobs of which not everything could be read just now
     why: str  #: why curves are missing; empty: none is
 
 

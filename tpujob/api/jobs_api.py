@@ -139,7 +139,13 @@ class JobsApi(Protocol):
         """Return the curves of the numbers that the job's program reported, in one attempt or in the newest ones; also
         after the slice is gone. Names the attempts that could not be read now, and why."""
 
-    @method("GET", "/jobs/{job}/logs", READ_OWN_JOBS)
+    @method("GET", "/curves", SEEN_JOBS, bounds={"jobs": 100}, within=LONG, command="show")
+    def curves(self, jobs: Sequence[str]) -> shapes.CurvesView:
+        """Return the curves of several jobs, each chart with those of all jobs that have it, and what differs between
+        the jobs, as far as the caller may see it. An array or a sweep stands for its elements. The first 24 are shown.
+        Raises BadRequest without a job."""
+
+    @method("GET", "/jobs/{job}/logs", READ_OWN_JOBS, bounds={"since": (0, 10**11)})
     def logs(
         self,
         job: str,
@@ -148,9 +154,12 @@ class JobsApi(Protocol):
         attempt: int | None = None,
         cursor: str = "",
         tail: int | None = None,
+        since: float | None = None,
     ) -> shapes.LogPage:
         """Return the output after the cursor, all hosts merged by time, each line once. Without a cursor: the newest
-        attempt from its beginning, or its last `tail` lines. Without `attempt`, pages continue with later attempts."""
+        attempt from its beginning, or its last `tail` lines; with `since`, in seconds since the epoch, the lines from
+        then on, by the clocks of the hosts, also of the attempt that ran then. Without `attempt`, pages continue with
+        later attempts."""
 
     @method("GET", "/jobs/{job}/logs/block", READ_OWN_JOBS, command="logs")
     def log_block(
@@ -190,9 +199,19 @@ class JobsApi(Protocol):
         the diff was removed."""
 
     @method("GET", "/cost", VIEWERS, within=LONG, command="cost report")
-    def cost(self, *, by: str = "job", user: str = "", job: str = "") -> shapes.CostView:
+    def cost(
+        self,
+        *,
+        by: str = "job",
+        then: str = "",
+        user: str = "",
+        job: str = "",
+        since: str = "",
+        until: str = "",
+    ) -> shapes.CostView:
         """Return chip-hours, money and goodput of all jobs, or of one user's, or of the job with this id, in rows by
-        job, user, day, type or zone. Raises BadRequest."""
+        job, user, share, day, type or zone; with `then`, each row divided by another of these. `since`, `until`: the
+        first and the last day that count, such as 2026-11-01, UTC; empty: without that bound. Raises BadRequest."""
 
     @method("GET", "/ledger", VIEWERS, within=LONG, command="cost reconcile")
     def ledger(self) -> shapes.LedgerView:
@@ -291,6 +310,19 @@ class JobsApi(Protocol):
     def access(self, job: str, *, host: int = 0, key: str) -> shapes.HostAccess:
         """Allow the holder of a key to log in at a host for some minutes; `key` is its public half, as a line of
         `authorized_keys`, of type ssh-ed25519. Raises IllegalInState when the job has no slice that can be reached."""
+
+    @method("GET", "/jobs/{job}/outputs", READ_OWN_JOBS, within=LONG)
+    def outputs(self, job: str) -> shapes.OutputsView:
+        """Return the checkpoints and outputs that the job's program saved in the bucket, by step and by path."""
+
+    @method("POST", "/jobs/{job}/files/read", READ_OWN_JOBS, command="cp")
+    def read_files(self, job: str) -> shapes.FilesAccess:
+        """Return a token that may list and read the objects of the job's folder, and nothing else, for an hour at
+        most. Raises Refused, Transient."""
+
+    @method("POST", "/jobs/{job}/files/write", OWN_JOBS, command="cp")
+    def write_files(self, job: str) -> shapes.FilesAccess:
+        """Return a token as `read_files` does, which may also write and replace the job's checkpoints and outputs."""
 
     @method("GET", "/hosts", ADMINS, "upkeep")
     def hosts(self) -> list[shapes.SuspectView]:

@@ -61,6 +61,8 @@ class JobRow(JobFacts):
     warned: list[str]
     #: of an element: its row of the matrix, the first parameters; as in a `JobView`, not for everyone
     params: NotRequired[dict[str, str]]
+    #: the first of the numbers that its program reported last; None: not finite
+    metrics: NotRequired[dict[str, float | None]]
 
 
 class JobPage(TypedDict):

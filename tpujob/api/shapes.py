@@ -10,7 +10,7 @@ from typing import Any, Literal, NotRequired
 # pydantic reads `typing.TypedDict` from Python 3.12 on only
 from typing_extensions import TypedDict
 
-from tpujob.api.cost_shapes import SpendingView
+from tpujob.api.cost_shapes import DeadlineView, SpendingView
 from tpujob.api.job_shapes import ActionView, CopyView, DataView, HostView, RefusedView, SpanView
 from tpujob.api.queue_shapes import PlaceView
 
@@ -48,6 +48,8 @@ class SliceView(TypedDict):
     requested_at: str
     ready_at: str | None
     gone_at: str | None
+    #: when the cloud takes it back, as is known before; absent: at no time that is known
+    ends_at: NotRequired[str]
     reason: str  #: why it was, or is being, given back
     hosts: list[str]  #: addresses, by host number
     #: why the hosts' keys are trusted: `published` through the cloud, or seen at the `first-contact`; empty: not yet
@@ -272,6 +274,7 @@ class JobFacts(TypedDict):
     usd_per_hour: float | None  #: what is billed now, condemned slices included; 0 without a slice
     usd_spent: float | None
     condemned: list[str]  #: slices that were swapped out as bad and are not gone yet
+    candidates: list[str]  #: requests beside the serving one: the first that is ready serves
     host0_ip: str
     attempt: int  #: number of the newest; 0: none yet
     phase: str
@@ -340,6 +343,7 @@ class JobView(JobFacts):
     hold_until: str | None
     wake_at: str | None  #: when the next try is due, while one is waited for
     spending: NotRequired[list[SpendingView]]  #: its budgets of money, its own first
+    deadline: NotRequired[DeadlineView | None]  #: None: it has none
     retries_used: dict[str, int]  #: retry budgets used, by name
     #: those that `recovery` bounds, and others that were used
     budgets: NotRequired[list[BudgetView]]

@@ -51,7 +51,11 @@ GROUPS: dict[str, dict[str, Command]] = {
         "resume": Command("jobs", "resume", "Continue from the last checkpoint, on the held slice or a new one."),
         "delete": Command("jobs", "delete", "Stop a job and release its slice; keep its record and logs."),
         "clean": Command("jobs", "clean", "Delete a job, then remove its logs, its bundle and its record."),
-        "ssh": Command("jobs", "ssh", "Open a shell on a host of a job, or run a command there."),
+        "outputs": Command("files", "outputs", "List the checkpoints and outputs of a job: step, files, size, age."),
+        "cp": Command("files", "cp", "Copy files of jobs to this machine, or files to a job; verified."),
+        "exec": Command("shell", "exec_", "Run a command on all hosts of a job."),
+        "forward": Command("shell", "forward", "Forward ports of this machine to a host of a job, until Ctrl-C."),
+        "ssh": Command("shell", "ssh", "Open a shell on a host of a job, or run a command there."),
         "open": Command("browser", "open_page", "Open the page of your jobs, or of one, in the browser."),
         "schema": Command("stack", "schema", "Print the JSON schema of a job file, for editors."),
     },
@@ -92,14 +96,20 @@ GROUPS: dict[str, dict[str, Command]] = {
         "version": Command("stack", "version", "Print the version."),
     },
 }  # fmt: skip
-#: command of Slurm or another tool -> command of tpujob
+#: command of Slurm, SkyPilot, kubectl, dstack or a shell -> command of tpujob
 FOREIGN_COMMANDS = {
-    "squeue": "queue", "ps": "list", "top": "list --watch", "sacct": "list --all", "sbatch": "create",
-    "submit": "create", "scancel": "cancel", "stop": "cancel", "kill": "cancel", "sinfo": "capacity",
-    "attach": "logs -f", "tail": "logs -f", "srun": "run", "launch": "create", "scontrol": "queue", "sprio": "queue",
-    "sshare": "shares", "hold": "queue hold", "release": "queue release", "requeue": "queue requeue", "rm": "delete",
-    "describe": "show", "info": "show", "outputs": "show", "history": "events", "jobs": "list", "get": "list",
-    "apply": "create", "exec": "ssh", "cp": "data sync", "config": "use",
+    "squeue": "queue", "ps": "list", "ls": "list", "top": "list --watch", "watch": "list --watch",
+    "sacct": "list --all", "sbatch": "create", "submit": "create", "scancel": "cancel", "stop": "cancel",
+    "kill": "cancel", "sinfo": "capacity", "attach": "logs -f", "tail": "logs -f", "sattach": "logs -f",
+    "log": "logs", "srun": "run", "salloc": "run", "launch": "create", "scontrol": "queue", "sprio": "queue",
+    "sshare": "shares", "hold": "queue hold", "release": "queue release", "requeue": "queue requeue",
+    "rm": "delete", "describe": "show", "info": "show", "sstat": "show", "history": "events", "event": "events",
+    "jobs": "list", "get": "list", "apply": "create", "start": "resume", "restart": "resume", "config": "use",
+    "plan": "create --dry-run", "port-forward": "forward", "tunnel": "forward", "tensorboard": "forward",
+    "shell": "ssh", "scp": "cp", "rsync": "cp", "sbcast": "cp", "download": "cp", "upload": "cp",
+    "artifacts": "outputs", "checkpoints": "outputs", "metrics": "show --plot", "dashboard": "open", "ui": "open",
+    "check": "doctor", "sreport": "cost report", "cost-report": "cost report", "offer": "cost prices",
+    "show-gpus": "cost prices",
 }  # fmt: skip
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
@@ -154,11 +164,21 @@ def build(names: Iterable[str] = tuple(COMMANDS), *, outline: bool = False) -> t
 
 
 def _build_for(words: Sequence[str]) -> typer.Typer:
-    """Return the part of the command line that `words` need; completion passes no words and needs all of it."""
-    first = words[0] if words else "-"
+    """Return the part of the command line that `words` need. Completion passes none: the shell's line decides."""
+    first = words[0] if words else _completed_command()
     if first in COMMANDS:
         return build([first])
-    return build(outline=first in ("-h", "--help") or not first.startswith("-"))
+    return build(outline=first in ("", "-h", "--help") or not first.startswith("-"))
+
+
+def _completed_command() -> str:
+    """Return the command of the line that a shell completes; empty: none is whole yet, or nothing is completed."""
+    from tpujob.config.settings import variable
+
+    line = variable("COMP_WORDS") or variable("_TYPER_COMPLETE_ARGS")
+    parts = line.split()[1:2]
+    is_whole = len(line.split()) > 2 or line[-1:].isspace() or variable("COMP_CWORD") > "1"
+    return parts[0] if parts and is_whole else ""
 
 
 def _do_nothing() -> None:
@@ -206,6 +226,9 @@ def run(words: Sequence[str]) -> int:
                 error.message = error.message.replace(f"a valid {kind}", f"a {noun}")
         if command := FOREIGN_COMMANDS.get(words[0] if words else ""):
             text = f"there is no command {words[0]}: use tpujob {command}"
+            show_error(BadRequest(text), get_screen(), as_json=_wants_json(words))
+        elif len(words) > 1 and words[0] == "status" and not words[1].startswith("-"):
+            text = f"`tpujob status` shows no job: use tpujob show {words[1]}"
             show_error(BadRequest(text), get_screen(), as_json=_wants_json(words))
         elif _wants_json(words):
             show_error(BadRequest(error.format_message()), get_screen(), as_json=True)

@@ -28,14 +28,23 @@ def connect() -> JobsApi:
 
     settings = current_settings()
     note(f"tpujob: starting {name_of_stack(settings)}")
-    return client.client(settings)
+    api = client.client(settings)
+    api.slow = _note_slowness
+    return api
 
 
 def running() -> JobsApi | None:
     """Return the backend if it runs; start nothing."""
     from tpujob.wiring import client
 
-    return client.running_client(current_settings())
+    api = client.running_client(current_settings())
+    if api is not None:
+        api.slow = _note_slowness
+    return api
+
+
+def _note_slowness() -> None:
+    note("tpujob: the backend has not answered for 5 s; waiting")
 
 
 def reconnect() -> JobsApi | None:

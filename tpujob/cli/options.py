@@ -1,6 +1,7 @@
 """Arguments and options that several commands share, and their completion."""
 
 import re
+from datetime import datetime, time, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -53,9 +54,9 @@ def complete_host(incomplete: str) -> list[tuple[str, str]]:
 
 def complete_state(incomplete: str) -> list[str]:
     """Return names of states for completion."""
-    from tpujob.domain.model import State
+    from tpujob.cli.render.lines import STATE_STYLE  # the domain's records take four times as long
 
-    return [state for state in State if state.startswith(incomplete)]
+    return [state for state in STATE_STYLE if state.startswith(incomplete)]
 
 
 def duration(text: str) -> float:
@@ -65,6 +66,25 @@ def duration(text: str) -> float:
     return sum(
         float(amount) * _UNITS[unit] for amount, unit in re.findall(r"([\d.]+)([smhd]?)", text)
     )
+
+
+def moment(text: str) -> float:
+    """Return the time, in seconds since the epoch, of `10m` (ago), `14:30` (the last one, here) or a date of ISO 8601.
+    Raises typer.BadParameter."""
+    now = datetime.now()
+    try:
+        if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text):
+            at = datetime.combine(
+                now.date(), time.fromisoformat(text.zfill(5 + 3 * (text.count(":") - 1)))
+            )
+            return (at if at <= now else at - timedelta(days=1)).timestamp()
+        if not re.fullmatch(rf"({_NUMBER}[smhd]?)+", text):
+            return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a time such as 10m, 14:30 or 2026-11-29T14:30"
+        ) from None
+    return now.timestamp() - duration(text)
 
 
 def variables(assignments: list[str] | None) -> dict[str, str]:

@@ -86,6 +86,8 @@ class QueueSetting(kinds.SpecPart):
     hand_on: Annotated[HandOnTo, kinds.Word("way to hand slices on")] = "owner"
     #: seconds for which a slice that no job needs yet is kept, and billed to the job that has ended
     keep: Annotated[int, kinds.time_span("1h")] = 0
+    #: whether a job of low priority stops when one of a higher priority waits for its chips alone
+    give_way: bool = True
 
 
 def queue_settings(setting: QueueSetting) -> QueueSettings:
@@ -105,6 +107,7 @@ def queue_settings(setting: QueueSetting) -> QueueSettings:
         },
         hand_on=setting.hand_on,
         keep=setting.keep if setting.hand_on != "never" else 0,
+        give_way=setting.give_way,
     )
 
 

@@ -20,7 +20,9 @@ class MakeCopy:
 
 @dataclass(frozen=True, slots=True)
 class CreateSlice:
-    """Request the job's serving slice. Safe to repeat: an existing one of ours is adopted."""
+    """Request a slice of the job. Safe to repeat: an existing one of ours is adopted."""
+
+    name: str = ""  #: of a candidate; empty: the serving one
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,9 @@ class DeleteSlice:
 
 @dataclass(frozen=True, slots=True)
 class HandOn:
-    """Stop every program on the job's slice and wipe its hosts; then hand the slice on to another job."""
+    """Stop every program on a slice of the job and wipe its hosts; then hand the slice on to another job."""
 
-    name: str
+    name: str  #: of the serving slice, or of one that lost a race
     to: str  #: id of the other job
 
 

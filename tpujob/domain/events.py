@@ -30,6 +30,10 @@ class EventKind(StrEnum):
     SLICE_WAITING = "slice_waiting"  #: the cloud keeps the request in its queue
     SLICE_CREATING = "slice_creating"  #: the request has left that queue
     SLICE_READY = "slice_ready"
+    CANDIDATE_REQUESTED = "candidate_requested"  #: beside the serving slice, in another place
+    CANDIDATE_LOST = "candidate_lost"  #: it is refused, or needed no longer, and is released
+    #: the serving slice's request failed, and a candidate serves in its stead
+    CANDIDATE_PROMOTED = "candidate_promoted"
     ATTEMPT_RUNNING = "attempt_running"
     PROGRESSED = "progressed"
     LOSS_NONFINITE = "loss_nonfinite"  #: the newest reported loss is NaN or infinite
@@ -43,6 +47,7 @@ class EventKind(StrEnum):
     ATTEMPT_RETRIED = "attempt_retried"  #: it ended, and the next one starts on the same slice
     #: it ended, and its slice is kept until its replacement is ready
     ATTEMPT_CONDEMNED = "attempt_condemned"
+    ATTEMPT_SWAPPED = "attempt_swapped"  #: the same, and a candidate is the replacement
     CONDEMNED_STOPPED = "condemned_stopped"
     HELD = "held"
     PROGRAM_STOPPED = "program_stopped"
@@ -66,6 +71,7 @@ class EventKind(StrEnum):
     RESUMED = "resumed"
     BUDGET_WARNED = "budget_warned"  #: 80 % of a budget are used
     BUDGET_CHANGED = "budget_changed"
+    DEADLINE_MISSED = "deadline_missed"  #: `finish_by` is over; the job continues
     QUEUE_HELD = "queue_held"  #: no slice is requested until it is released
     QUEUE_RELEASED = "queue_released"
     QUEUE_MOVED = "queue_moved"  #: among the jobs of its owner
@@ -133,12 +139,33 @@ class SliceRequested:
     usd_per_hour: float | None
     bucket: str = ""
     tpu_slices: int = 1
+    run_for: int | None = None
+    reservation: str = ""
+    race: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class SliceReady:
     endpoints: tuple[Endpoint, ...]
     ready_at: float | None = None  #: None: the event's own time
+    ends_at: float | None = None  #: as in `Slice`
+    slice: str = ""  #: name of the candidate that serves now; empty: the serving one is ready
+    #: names of the candidates that still wait, in case the pre-flight fails; all others lose
+    runners_up: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateLost:
+    slice: str
+    refused: Cause | None = None  #: cause with which the request was refused
+    scope: Scope = ""  #: of the refusal
+    limit: int | None = None  #: of the quota, in its own unit; None: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class CandidatePromoted:
+    slice: str  #: name of the candidate that serves now
+    failed: CandidateLost  #: the request that served before
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +194,7 @@ class SliceBilled:
     ready_at: float | None = None  #: None: as it is stored
     preempted_at: float | None = None
     certain_until: float | None = None
+    endpoints: tuple[Endpoint, ...] = ()  #: of a slice that is ready and may be handed on
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +239,7 @@ class AttemptRepeated:
     end: End
     delay: float  #: seconds until the next attempt, or the next request for a slice
     budget: str
+    promoted: str = ""  #: name of the candidate that serves now; empty: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +248,10 @@ class SliceHeld:
     end: End | None  #: None: the slice was held before a program ran on it
     endpoints: tuple[Endpoint, ...] = ()  #: of a slice that became ready just now
     ready_at: float | None = None  #: as in `SliceReady`
+    ends_at: float | None = None  #: as in `Slice`
     #: state after the release, if the slice is released once the program stops
     next_state: State | None = None
+    gives_way_to: str = ""  #: id of a job of a higher priority, for which the program stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +267,7 @@ class ReleaseStarted:
     refused: Cause | None = None  #: cause with which the request was refused
     scope: Scope = ""  #: of the refusal
     limit: int | None = None  #: of the quota, in its own unit; None: unknown
+    gives_way_to: str = ""  #: id of a job of a higher priority, for which the request is withdrawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +328,8 @@ Payload = (
     | CopyRefused
     | SliceRequested
     | SliceReady
+    | CandidateLost
+    | CandidatePromoted
     | SliceHandedOn
     | SliceReceived
     | AboutSlice
@@ -329,6 +363,9 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.COPY_REFUSED: CopyRefused,
     EventKind.SLICE_REQUESTED: SliceRequested,
     EventKind.SLICE_READY: SliceReady,
+    EventKind.CANDIDATE_REQUESTED: SliceRequested,
+    EventKind.CANDIDATE_LOST: CandidateLost,
+    EventKind.CANDIDATE_PROMOTED: CandidatePromoted,
     EventKind.ATTEMPT_RUNNING: AttemptRunning,
     EventKind.PROGRESSED: Progressed,
     EventKind.LOSS_NONFINITE: Progressed,
@@ -343,6 +380,7 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.ATTEMPT_ENDED: AttemptEnded,
     EventKind.ATTEMPT_RETRIED: AttemptRepeated,
     EventKind.ATTEMPT_CONDEMNED: AttemptRepeated,
+    EventKind.ATTEMPT_SWAPPED: AttemptRepeated,
     EventKind.CONDEMNED_STOPPED: AboutSlice,
     EventKind.HELD: SliceHeld,
     EventKind.SLICE_KEPT: SliceKept,
@@ -379,3 +417,9 @@ class Event:
     billed: SliceBilled | None = None
     seq: int = 0  #: version of the job after the event; 0 until it is stored
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def gives_way_to(self) -> str:
+        """The id of the job for which this event gives up a slice or a request; empty: for none."""
+        payload = self.payload
+        return payload.gives_way_to if isinstance(payload, SliceHeld | ReleaseStarted) else ""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from tpujob.domain.capacity import race
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures.retry import POLICIES, limit_of
 from tpujob.domain.lifecycle import TABLE, apply
@@ -99,14 +100,19 @@ def _slices(job: Job) -> Iterable[tuple[str, str]]:
         s.role is SliceRole.SERVING for s in live
     ):
         yield "I2", f"it is {job.state} and owns {live[-1].name}"
-    if job.state.final and any(s.role is SliceRole.CONDEMNED for s in live):
-        names = ", ".join(s.name for s in live if s.role is SliceRole.CONDEMNED)
-        yield "I2", f"it is {job.state}, and {names} was condemned and is not gone"
+    if job.state.final and job.beside:
+        names = ", ".join(f"{s.name} ({s.role})" for s in job.beside)
+        yield "I2", f"it is {job.state}, and {names} is not gone"
+    if job.candidates and job.state not in _RACES:
+        yield "I2", f"it is {job.state}, and {job.candidates[0].name} is a candidate"
+    if len(job.candidates) >= race.size(job) and job.candidates:
+        yield "I1", f"{len(job.candidates)} candidates race in {race.size(job)} places"
     if any(k >= next_k for k, next_k in pairwise(s.k for s in job.slices)):
         yield "I1", f"its slices are numbered {[s.k for s in job.slices]}"
     for slice in job.slices:
-        if slice.role is SliceRole.CONDEMNED and not slice.delete_reason:
-            yield "I5", f"{slice.name} was condemned without a reason"
+        leaves = slice.role is SliceRole.CONDEMNED or slice.lost_at is not None
+        if leaves and not slice.delete_reason:
+            yield "I5", f"{slice.name} is {slice.role}, and leaves without a reason"
         if slice.delete_asked_at is not None and not slice.delete_reason:
             yield "I5", f"{slice.name} was deleted without a reason"
         if slice.gone_at is not None and slice.delete_asked_at is None and not slice.handed_to:
@@ -143,4 +149,5 @@ def _attempts(job: Job) -> Iterable[tuple[str, str]]:
             yield "I8", f"{spent} {policy.budget} were spent of {limit}"
 
 
+_RACES = (State.PROVISIONING, State.PREPARING)
 _WITH_PROGRAM = (State.PREPARING, State.RUNNING)

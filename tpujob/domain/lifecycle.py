@@ -19,6 +19,8 @@ from tpujob.domain.events import (
     AttemptRunning,
     BudgetChanged,
     BudgetWarned,
+    CandidateLost,
+    CandidatePromoted,
     CleanRequested,
     CopyMoved,
     CopyRefused,
@@ -51,7 +53,7 @@ from tpujob.domain.model import (
     Cause,
     DesiredState,
     End,
-    Endpoint,
+    GaveWay,
     IdlePeriod,
     Job,
     Outcome,
@@ -75,6 +77,9 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     (_S.PROVISIONING, _E.SLICE_WAITING): _S.PROVISIONING,
     (_S.PROVISIONING, _E.SLICE_CREATING): _S.PROVISIONING,
     (_S.PROVISIONING, _E.SLICE_READY): _S.PREPARING,
+    (_S.PROVISIONING, _E.CANDIDATE_REQUESTED): _S.PROVISIONING,
+    (_S.PROVISIONING, _E.CANDIDATE_PROMOTED): _S.PROVISIONING,
+    **{(s, _E.CANDIDATE_LOST): s for s in (_S.PROVISIONING, _S.PREPARING)},
     (_S.PREPARING, _E.ATTEMPT_RUNNING): _S.RUNNING,
     **{(s, _E.PROGRESSED): s for s in (_S.RUNNING, _S.HOLDING)},
     (_S.RUNNING, _E.LOSS_NONFINITE): _S.RUNNING,
@@ -84,6 +89,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     **{(s, _E.ATTEMPT_ENDED): _S.RELEASING for s in (*_WITH_PROGRAM, _S.HOLDING)},
     **{(s, _E.ATTEMPT_RETRIED): _S.PREPARING for s in _WITH_PROGRAM},
     **{(s, _E.ATTEMPT_CONDEMNED): _S.QUEUED for s in _WITH_PROGRAM},
+    (_S.PREPARING, _E.ATTEMPT_SWAPPED): _S.PROVISIONING,
     **{(s, _E.CONDEMNED_STOPPED): s for s in _LIVE},
     **{(s, _E.HELD): _S.HOLDING for s in (_S.PROVISIONING, *_WITH_PROGRAM)},
     (_S.HOLDING, _E.PROGRAM_STOPPED): _S.HOLDING,
@@ -92,12 +98,12 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     **{(s, _E.SLICE_FOUND): s for s in _LIVE},
     **{(s, _E.SLICE_BILLED): s for s in _LIVE},
     **{(s, _E.RELEASE_STARTED): _S.RELEASING for s in (_S.PROVISIONING, _S.HOLDING)},
-    # outside of RELEASING: of a condemned slice
+    # outside of RELEASING: of a condemned slice, or of a candidate that lost
     **{(s, _E.SLICE_SUSPENDING): s for s in _LIVE},
     **{(s, _E.DELETE_ASKED): s for s in _LIVE},
     **{(s, _E.SLICE_GONE): s for s in _LIVE},
     (_S.RELEASING, _E.SLICE_KEPT): _S.RELEASING,
-    (_S.RELEASING, _E.SLICE_HANDED_ON): _S.RELEASING,
+    **{(s, _E.SLICE_HANDED_ON): s for s in (*_WITH_PROGRAM, _S.RELEASING)},
     (_S.QUEUED, _E.SLICE_RECEIVED): _S.PREPARING,
     (_S.RELEASING, _E.REQUEUED): _S.QUEUED,
     (_S.RELEASING, _E.SUCCEEDED): _S.SUCCEEDED,
@@ -117,6 +123,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     **{(s, _E.CLEAN_REQUESTED): s for s in State},
     **{(s, _E.BUDGET_WARNED): s for s in _LIVE},
     **{(s, _E.BUDGET_CHANGED): s for s in State},
+    **{(s, _E.DEADLINE_MISSED): s for s in _LIVE},
     # of a job that has a slice: for when it is queued again
     **{(s, kind): s for s in _LIVE for kind in (_E.QUEUE_HELD, _E.QUEUE_RELEASED, _E.QUEUE_MOVED)},
     **{(s, _E.REQUEUE_REQUESTED): s for s in _WITH_PROGRAM},
@@ -173,6 +180,7 @@ _QUIET = OBSERVED | frozenset(
         _E.CLEAN_REQUESTED,
         _E.BUDGET_WARNED,
         _E.BUDGET_CHANGED,
+        _E.DEADLINE_MISSED,
         _E.QUEUE_HELD,
         _E.QUEUE_RELEASED,
         _E.QUEUE_MOVED,
@@ -196,11 +204,18 @@ def _folded(job: Job, event: Event) -> Job:
         case CopyRefused(id, cause, error):
             return _change_copy(job, id, refused=cause.value, error=error)
         case SliceRequested() as asked:
-            fresh = Slice(requested_at=at, **_fields(asked))
-            return _with_slice(job, fresh)
-        case SliceReady(endpoints, ready_at):
-            ready = _with_endpoints(job, at, ready_at, endpoints)
+            beside = event.kind is _E.CANDIDATE_REQUESTED
+            role = SliceRole.CANDIDATE if beside else SliceRole.SERVING
+            return _with_slice(job, Slice(requested_at=at, role=role, **_fields(asked)))
+        case SliceReady(slice=name, runners_up=runners_up) as seen:
+            chosen = _promote(_change_serving(job, role=SliceRole.CANDIDATE), name) if name else job
+            ready = _with_endpoints(_lose_race(chosen, at, reason, but=runners_up), at, seen)
             return _new_attempt(replace(ready, retries_used=_after_waiting(job)), at)
+        case CandidateLost(name):
+            return _change_slice(job, name, **_lost(event.payload, at, reason))
+        case CandidatePromoted(name, failed):
+            lost = _change_serving(job, role=SliceRole.CANDIDATE, **_lost(failed, at, reason))
+            return _promote(lost, name)
         case SliceHandedOn(name, to):
             return _change_slice(job, name, gone_at=at, handed_to=to)
         case SliceReceived(slice):
@@ -212,7 +227,7 @@ def _folded(job: Job, event: Event) -> Job:
             return with_billed(job, billed)
         case AttemptRunning(versions, running_at):
             since = at if running_at is None else running_at
-            return _change_attempt(job, running_at=since, versions=versions)
+            return _change_attempt(_lose_race(job, at, reason), running_at=since, versions=versions)
         case Progressed(progress, first, running_at):
             noted = {"first_step_at": at, "first_step": progress.step} if first else {}
             noted |= {} if running_at is None else {"running_at": running_at}
@@ -224,24 +239,30 @@ def _folded(job: Job, event: Event) -> Job:
         case Warned(warnings):
             return _change_attempt(job, warnings=warnings)
         case AttemptEnded(end, then, budget):
-            return _leaving(_end_attempt(job, at, end), then, end.cause, budget, reason)
-        case AttemptRepeated(end, delay, budget):
+            return _leaving(_end_attempt(job, at, end), then, end.cause, budget, reason, at)
+        case AttemptRepeated(end, delay, budget, promoted):
             ended = replace(_take_retry(_end_attempt(job, at, end), budget), wake=at + delay)
-            retried = event.kind is _E.ATTEMPT_RETRIED
-            return _new_attempt(ended, at) if retried else _condemned(ended, at, reason)
-        case SliceHeld(until, end, endpoints, ready_at, then):
-            seen = job if end else _with_endpoints(job, at, ready_at, endpoints)
-            held = _end_attempt(job, at, end) if end else seen
+            if event.kind is _E.ATTEMPT_RETRIED:
+                return _new_attempt(ended, at)
+            swapped = _condemned(ended, at, reason)
+            return _promote(swapped, promoted) if promoted else _lose_race(swapped, at, reason)
+        case SliceHeld(until, end, next_state=then, gives_way_to=to) as seen:
+            job = _given_way(job, at, to)
+            held = _end_attempt(job, at, end) if end else _with_endpoints(job, at, seen)
             cause = end.cause if end and then is State.FAILED else held.cause
             return replace(
-                held, hold_until=until, stopped=end is None, next_state=then, cause=cause
+                _lose_race(held, at, reason),
+                hold_until=until,
+                stopped=end is None,
+                next_state=then,
+                cause=cause,
             )
         case SliceKept(until):
             return replace(job, hold_until=until)
-        case ReleaseStarted(then, cause, budget, refused, scope, limit):
+        case ReleaseStarted(then, cause, budget, refused, scope, limit, to):
             refused_as = {"refused": refused, "refused_scope": scope, "refused_limit": limit}
             refused_job = _change_serving(job, **refused_as) if refused else job
-            return _leaving(refused_job, then, cause, budget, reason)
+            return _leaving(_given_way(refused_job, at, to), then, cause, budget, reason, at)
         case Requeued(delay):
             return replace(job, wake=at + delay, next_state=None, cause=None, hold_until=None)
         case Finished(cause):
@@ -286,6 +307,8 @@ def _without_payload(job: Job, event: Event) -> Job:
             return replace(job, outcome=None, cause=None, wake=at)
         case _E.REQUEUE_REQUESTED:
             return replace(job, next_state=State.QUEUED, queued_at=at, rank=0)
+        case _E.DEADLINE_MISSED:
+            return replace(job, missed_at=at)
         case _E.QUEUE_HELD:
             return replace(job, held_by=event.by)
         case _E.QUEUE_RELEASED:
@@ -319,12 +342,19 @@ def with_billed(job: Job, billed: SliceBilled) -> Job:
     changes = {"preempted_at": billed.preempted_at, "certain_until": billed.certain_until}
     if billed.ready_at is not None:
         changes["ready_at"] = billed.ready_at
+    if billed.endpoints:
+        return _change_slice(job, billed.slice, endpoints=billed.endpoints, **changes)
     return _change_slice(job, billed.slice, **changes)
 
 
 def _with_slice(job: Job, fresh: Slice) -> Job:
-    """Return the job with one more slice, without its oldest refused ones; the first of the wait shows its start."""
-    refused = [s for s in job.slices if s.refused and s.gone_at is not None]
+    """Return the job with one more slice, without its oldest requests that became none; the first of the wait shows its
+    start."""
+    refused = [
+        s
+        for s in job.slices
+        if s.gone_at is not None and (s.refused or (s.lost_at is not None and s.ready_at is None))
+    ]
     old = {s.k for s in refused[:-REFUSALS]} - {s.k for s in job.failed_requests[:1]}
     remaining = tuple(s for s in job.slices if s.k not in old)
     return replace(job, slices=(*remaining, fresh), next_state=None)
@@ -335,12 +365,35 @@ def _after_waiting(job: Job) -> Mapping[str, int]:
     return {k: v for k, v in job.retries_used.items() if k not in ("stockouts", "quota")}
 
 
-def _with_endpoints(
-    job: Job, at: float, ready_at: float | None, endpoints: tuple[Endpoint, ...]
-) -> Job:
-    since = at if ready_at is None else ready_at
-    seen = None if since == at else at
-    return _change_serving(job, endpoints=endpoints, ready_at=since, seen_at=seen, in_queue=False)
+def _with_endpoints(job: Job, at: float, ready: SliceReady | SliceHeld) -> Job:
+    since = at if ready.ready_at is None else ready.ready_at
+    return _change_serving(
+        job,
+        endpoints=ready.endpoints,
+        ready_at=since,
+        seen_at=None if since == at else at,
+        ends_at=ready.ends_at,
+        in_queue=False,
+    )
+
+
+def _promote(job: Job, name: str) -> Job:
+    """Let a candidate serve. The job has no serving slice any more."""
+    return _change_slice(job, name, role=SliceRole.SERVING)
+
+
+def _lose_race(job: Job, at: float, reason: str, *, but: tuple[str, ...] = ()) -> Job:
+    """Let every candidate lose, but those of these names."""
+    for slice in job.candidates:
+        if slice.name not in but:
+            job = _change_slice(job, slice.name, **_lost(CandidateLost(""), at, reason))
+    return job
+
+
+def _lost(lost: CandidateLost, at: float, reason: str) -> dict[str, Any]:
+    """Return the fields of a candidate's record that change as it loses."""
+    refused_as = {"refused": lost.refused, "refused_scope": lost.scope, "refused_limit": lost.limit}
+    return {"lost_at": at, "delete_reason": reason, "in_queue": False, **refused_as}
 
 
 def _condemned(job: Job, at: float, reason: str) -> Job:
@@ -442,10 +495,16 @@ def _end_attempt(job: Job, at: float, end: End) -> Job:
     )
 
 
-def _leaving(job: Job, then: State, cause: Cause | None, budget: str, reason: str) -> Job:
+def _leaving(
+    job: Job, then: State, cause: Cause | None, budget: str, reason: str, at: float
+) -> Job:
     """Return the job as it enters RELEASING, with the state after that and the reason of the deletion."""
     left = _change_serving(_take_retry(job, budget), delete_reason=reason, in_queue=False)
-    return replace(left, next_state=then, cause=cause, hold_until=None)
+    return replace(_lose_race(left, at, reason), next_state=then, cause=cause, hold_until=None)
+
+
+def _given_way(job: Job, at: float, to: str) -> Job:
+    return _change_serving(job, gave_way=GaveWay(to, at)) if to else job
 
 
 def _take_retry(job: Job, budget: str) -> Job:

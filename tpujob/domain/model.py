@@ -78,13 +78,16 @@ class Cause(StrEnum):
     LOST_CONTACT = "LOST_CONTACT"
     BUDGET = "BUDGET"
     TIME_LIMIT = "TIME_LIMIT"  #: `max_time` is reached
+    PLANNED_END = "PLANNED_END"  #: the time of its slice, which was known from the start, is over
     CANCELLED = "CANCELLED"
+    GAVE_WAY = "GAVE_WAY"  #: a job of a higher priority needs its chips; it is queued again
     DEPENDENCY = "DEPENDENCY"  #: the condition on another job cannot be met any more
 
 
 class SliceRole(StrEnum):
     SERVING = "serving"
     CONDEMNED = "condemned"  #: swapped out as bad; kept only until its replacement is ready
+    CANDIDATE = "candidate"  #: requested beside the serving one: the first that is ready serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,14 @@ class Endpoint:
     @property
     def address(self) -> str:
         return self.external_ip or self.internal_ip
+
+
+@dataclass(frozen=True, slots=True)
+class GaveWay:
+    """That a job gave up its slice, or its request for one, for a job of a higher priority."""
+
+    to: str  #: id of that job
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +148,28 @@ class Slice:
     refused_scope: Scope = ""  #: scope of that refusal
     refused_limit: int | None = None  #: of the quota, in its own unit; None: unknown
     condemned_at: float | None = None
+    #: candidate: when another slice was chosen, or its own request failed; from then on it is only released
+    lost_at: float | None = None
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
     tpu_slices: int = 1  #: number of TPU slices; more than one: Multislice
     bucket: str = ""  #: bucket of its attempts' files; empty: the job's
+    run_for: int | None = None  #: seconds for which it is requested; None: for any time
+    reservation: str = ""  #: that it is requested from; empty: the context's, or none
+    #: when the cloud takes it back, known since it is ready; None: at no time that is known
+    ends_at: float | None = None
+    race: int = (
+        1  #: number of places in which the job may request a slice while this one is not ready
+    )
     #: number of jobs that have had the slice: a host refuses a start with an older epoch
     epoch: int = 0
     received_from: str = ""  #: id of the previous job of the slice
     handed_to: str = ""  #: id of the next job of the slice; this job's billing ended at `gone_at`
+    gave_way: GaveWay | None = None
 
     @property
-    def place(self) -> tuple[str, str, str]:
-        """Type, zone and provider, as `Offer.place`."""
-        return self.type, self.zone, self.provider
+    def place(self) -> tuple[str, str, str, str]:
+        """Type, zone, pricing and provider, as `Offer.place`."""
+        return self.type, self.zone, self.pricing, self.provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +401,17 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedRun:
+    """What was known of a job with a deadline when it was submitted; times in seconds."""
+
+    work: float  #: steps of the whole job
+    start: float  #: from a ready slice to the first step; nine of ten starts take no more
+    wait: float  #: for a slice that cannot be preempted, refusals included; nine of ten waits take no more
+    lost: float  #: steps that the loss of a slice costs
+    steps: int | None = None  #: of the whole job, by its file; None: unknown
+
+
+@dataclass(frozen=True, slots=True)
 class Edge:
     """A condition on another job or group that must hold before the job's first slice is requested."""
 
@@ -449,6 +481,8 @@ class Job:
     submitted: int = 0  #: of a group: number of elements made so far
     #: number of elements, of a group and of each of its elements
     group_size: int = 0
+    expected: ExpectedRun | None = None  #: None: it has no deadline
+    missed_at: float | None = None  #: when its deadline was seen to be missed
     schema_version: int = SCHEMA_VERSION
 
     def workdir_in(self, bucket: str) -> str:
@@ -494,11 +528,19 @@ class Job:
 
     @property
     def failed_requests(self) -> list[Slice]:
-        """The requests without a slice since the job last had one, or was last resumed; the oldest first."""
-        newest_first = takewhile(
+        """The requests without a slice since the job last had one, or was last resumed; the oldest first. Of candidates
+        only those that the cloud has refused since then."""
+        unready = takewhile(
             lambda s: s.ready_at is None and s.requested_at >= self.fresh_at, reversed(self.slices)
         )
-        return [*newest_first][::-1]
+        newest_first = [*unready]
+        earlier = self.slices[: len(self.slices) - len(newest_first)]
+        had_at = (earlier[-1].ready_at or 0.0) if earlier else 0.0
+        return [
+            s
+            for s in reversed(newest_first)
+            if s.role is not SliceRole.CANDIDATE or (s.refused and s.requested_at >= had_at)
+        ]
 
     @property
     def hosts(self) -> int:
@@ -514,6 +556,28 @@ class Job:
     def condemned(self) -> tuple[Slice, ...]:
         """The condemned slices that are not yet confirmed gone."""
         return tuple(s for s in self.slices if s.role is SliceRole.CONDEMNED and s.gone_at is None)
+
+    @property
+    def candidates(self) -> tuple[Slice, ...]:
+        """The candidates that may still serve, the preferred one first."""
+        return tuple(s for s in self.beside if s.role is SliceRole.CANDIDATE and s.lost_at is None)
+
+    @property
+    def losers(self) -> tuple[Slice, ...]:
+        """The candidates that lost, and are not yet confirmed gone."""
+        return tuple(s for s in self.beside if s.lost_at is not None)
+
+    @property
+    def beside(self) -> tuple[Slice, ...]:
+        """All slices beside the serving one that are not yet confirmed gone."""
+        return tuple(
+            s for s in self.slices if s.role is not SliceRole.SERVING and s.gone_at is None
+        )
+
+    @property
+    def newest_slice(self) -> Slice | None:
+        """The newest slice that served or was requested to serve."""
+        return next((s for s in reversed(self.slices) if s.role is not SliceRole.CANDIDATE), None)
 
 
 class Standing(StrEnum):

@@ -53,6 +53,8 @@ class Present:
     suspending: bool = False
     #: by the cloud's record: when the newest of its nodes was created, or, without nodes, its request; 0: unknown
     created_at: float = 0.0
+    #: by the cloud's record: when it takes the slice back; None: it tells no time
+    ends_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,13 @@ class Funds:
 NO_FUNDS = Funds()
 
 
+class UsualWait(NamedTuple):
+    """Seconds from a request to its slice, at one place."""
+
+    median: float
+    ninetieth: float  #: 90 of 100 requests took no longer
+
+
 class ReasonKind(StrEnum):
     """The reason for which a job requests no slice now. `capacity/waiting_reasons.py` has the sentences."""
 
@@ -208,6 +217,8 @@ class ReasonKind(StrEnum):
     REFUSED = "refused"  #: the cloud refused as much of its offer recently, or less
     TOO_BIG = "too_big"  #: it needs more chips than the project's quota has, or each owner's limit
     HANDED_ON = "handed_on"  #: it receives the slice of a job whose program has ended
+    LARGER = "larger"  #: a larger slice of an elastic job is worth its wait
+    GIVEN_WAY = "given_way"  #: jobs of low priority stop, or have stopped, for it
 
 
 _K = ReasonKind
@@ -258,12 +269,21 @@ class Place(NamedTuple):
     order: Order | None = None  #: None: it may not start yet
 
 
+class GiveWay(NamedTuple):
+    """The request for which a job of low priority gives up its slice."""
+
+    to: str  #: id of the job that makes it
+    shape: str  #: of the slice, as `Wanted.shape`
+
+
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The alternatives to deleting a slice whose program has ended."""
+    """The alternatives to deleting a slice whose program has ended, or that lost a race."""
 
     heir: str = ""  #: id of the job that can receive the slice; empty: none
     keep: float = 0.0  #: seconds for which the slice may be kept for a later job
+    #: by the name of a slice that lost a race: id of the job that can receive it
+    losers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 NO_HAND_OVER = HandOver()
@@ -297,7 +317,14 @@ class Observation:
     prices: PriceList = LIST  #: for the rate of a requested slice
     funds: Funds = NO_FUNDS
     place: Place | None = None  #: of a waiting job; None: it may request any of its offers
-    hand_over: HandOver = NO_HAND_OVER  #: of a job whose program has ended
+    hand_over: HandOver = NO_HAND_OVER  #: of a job whose program has ended, or that has won a race
+    gives_way_to: str = ""  #: id of the job that needs its chips; empty: it keeps them
+    #: what a job in PROVISIONING may request beside, by `circuits.key` of a stockout
+    race: frozenset[str] = frozenset()
+    #: what is known of the waits for slices, by `waits.place_of`: seconds of half of them, and of nine in ten
+    waits: Mapping[tuple[str, int], UsualWait] = field(
+        default_factory=dict[tuple[str, int], UsualWait]
+    )
     at: float = 0.0  #: start of the observation, which is the time of the decision
     took: float = 0.0  #: duration of the observation in seconds
     #: names of slices whose state is from a list of some seconds ago; the others were polled by name

@@ -67,6 +67,11 @@ def rfc3339(seconds: float) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def utc(seconds: float) -> str:
+    """Return a time as `2026-11-29 14:05 UTC`."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
 def many(n: int, thing: str) -> str:
     """Return a count with its noun: `1 host`, `1,250 hosts`."""
     return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}s"
@@ -102,6 +107,13 @@ def list_hosts(numbers: Sequence[int]) -> str:
 #: in front of each line of a block, the host in group 1
 FRONT = re.compile(r"^(\d+) (?:\d{1,11}\.\d{3} )?", re.MULTILINE)
 _RAW = re.compile(FRONT.pattern.encode(), re.MULTILINE)
+_TAGGED = re.compile(FRONT.pattern.encode() + rb"\[(?:tpujob|setup|stack)\] .*\n", re.MULTILINE)
+
+
+def of_program(block: bytes) -> bytes:
+    """Return the block without the lines of the agent and of set-up, which begin with their tag. A program's own line
+    that begins so is left out, too."""
+    return _TAGGED.sub(b"", block)
 
 
 def raw(block: bytes) -> bytes:

@@ -171,15 +171,30 @@ def offer(world: World, zone: str, type: str) -> None:
     world.room_changed()
 
 
-def add(world: World, kind: str, name: str, off: bool = False) -> None:
+def add(world: World, kind: str, name: str, off: bool = False, for_s: float | None = None) -> None:
     """Add a network, subnetwork, service account, reservation or disk of that name to each project; `off` removes it.
-    Slices that use it stay."""
+    Slices that use it stay. `for_s`: of a calendar reservation, until its end, when slices that are bound to it are
+    suspended."""
     check_known(kind, rules.COLLECTIONS)
     if not name:
         raise invalid(f"the {kind} has no name")
-    resource = f"{rules.COLLECTIONS[kind]}/{id_of(name)}"
+    if for_s is not None and kind != "reservation":
+        raise invalid("only a reservation has an end")
+    id = id_of(name)
+    resource = f"{rules.COLLECTIONS[kind]}/{id}"
     _switch(world.named, resource, off=off)
+    world.reservation_ends.pop(id, None)
+    if for_s is not None:
+        ends_at = world.reservation_ends[id] = world.clock() + for_s
+        world.after(for_s, lambda: _end_reservation(world, id, ends_at))
     world.record(f"{resource} {'is gone' if off else 'exists'}")
+
+
+def _end_reservation(world: World, id: str, ends_at: float) -> None:
+    if world.reservation_ends.get(id) == ends_at:
+        del world.reservation_ends[id]
+        world.named.discard(f"reservations/{id}")
+        world.record(f"reservations/{id} has ended")
 
 
 def api_bug(world: World, name: str, off: bool = False) -> None:

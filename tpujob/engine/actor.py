@@ -114,18 +114,20 @@ class Actor:
 
     def _do(self, job: Job, action: Action, lease: Lease) -> None:
         match action:
-            case CreateSlice():
-                slice = _serving(job)
+            case CreateSlice(name):
+                slice = _named(job, name)
                 key = self.hosts.public_key(slice)
                 left = self._left(lease)
                 user = job.user if job.owner else ""  # without an owner it is not verified
                 self.slices.create(slice, job_id=job.id, public_key=key, timeout=left, user=user)
             case DeleteSlice(name, even_suspending):
-                slice = next(s for s in job.slices if s.name == name)
+                slice = _named(job, name)
                 left = self._left(lease)
                 self.slices.delete(slice, timeout=left, even_suspending=even_suspending)
                 self.hosts.forget(slice)
-            case HandOn(_, heir):
+            case HandOn(name, heir):
+                if all(attempt.slice != name for attempt in job.attempts):
+                    return  # it lost a race: no program has run on it
                 slice, others = _serving(job), self.store.get(heir).submitter != job.submitter
                 left = self._left(lease) - WIPING
                 self.hosts.stop(slice, grace=job.spec.stop_grace, timeout=left)
@@ -145,7 +147,7 @@ class Actor:
                 live.started = self.clock.now()
                 live.launched = live.launched or live.started
             case StopProgram(name):
-                slice = next(s for s in job.slices if s.name == name) if name else _serving(job)
+                slice = _named(job, name)
                 discard = nonfinite.discards(job, slice.name)
                 grace = 0.0 if discard else job.spec.stop_grace
                 left = self._left(lease)
@@ -221,6 +223,11 @@ class Actor:
         if job.retries_used.get(_PREFLIGHTS, 0) >= most:
             return {}
         return host_reputation.avoided(self.reputation.suspects(), self.clock.now(), job.owner)
+
+
+def _named(job: Job, name: str) -> Slice:
+    """Return the slice of that name; empty: the serving one."""
+    return next(s for s in job.slices if s.name == name) if name else _serving(job)
 
 
 def _serving(job: Job) -> Slice:

@@ -24,7 +24,7 @@ BYTES = 4 * 2**20
 #: elements that are resumed in one round
 RESUMED = 100
 #: events by which a job gets a slice
-GETS = (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED)
+GETS = (EventKind.SLICE_REQUESTED, EventKind.CANDIDATE_REQUESTED, EventKind.SLICE_RECEIVED)
 #: ends after which an element is set going again with its group
 STOPPED = (State.FAILED, State.CANCELLED)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tpujob.domain.actions import Needs
+from tpujob.domain.capacity.waits import PlaceKey
 from tpujob.domain.failures import contact, stall, triage
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.host import keys
@@ -28,6 +29,7 @@ from tpujob.domain.observations import (
     Silence,
     SliceSeen,
     Unknown,
+    UsualWait,
 )
 from tpujob.engine.job_runtime import JobRuntime
 from tpujob.engine.report_cache import ReportCache
@@ -52,6 +54,8 @@ PROBED = 16
 _REPORTING = frozenset({State.PREPARING, State.RUNNING, State.HOLDING})
 #: states in which it matters what the cloud has refused lately
 _ASKING = frozenset({State.QUEUED, State.PROVISIONING, State.RELEASING})
+#: states in which a job may give way to another one
+_GIVING_WAY = frozenset({State.PROVISIONING, State.RUNNING})
 
 
 class Observer:
@@ -67,10 +71,14 @@ class Observer:
         funds: Callable[[Job], Funds],
         place: Callable[[Job], Place],
         hand_over: Callable[[Job], HandOver],
+        gives_way_to: Callable[[Job], str],
+        race: Callable[[Job], frozenset[str]],
+        waits: Callable[[Job], Mapping[PlaceKey, UsualWait]],
     ) -> None:
         self.hosts, self.blobs, self.clock = ports.hosts, ports.blobs, ports.clock
         self.circuits, self.prices, self.funds = circuits, prices, funds
-        self.place, self.hand_over = place, hand_over
+        self.place, self.hand_over, self.gives_way_to = place, hand_over, gives_way_to
+        self.race, self.waits = race, waits
         self.report_every = report_every
         self.report_cache = ReportCache(ports.blobs, ports.clock, prices)
         self.slices = ports.slices
@@ -115,13 +123,16 @@ class Observer:
             deleting=frozenset(live.deleting),
             last_seen=last_seen,
             preempted=dict(live.preempted),
-            circuits=self.circuits() if job.state in _ASKING else {},
+            circuits=self.circuits() if job.state in _ASKING or job.expected else {},
             prices=self.prices,
             funds=NO_FUNDS if job.state.final else self.funds(job),
             place=self.place(job) if job.state is State.QUEUED else None,
             hand_over=self.hand_over(job)
-            if job.state is State.RELEASING and live.can_hand_over
+            if (job.state is State.RELEASING and live.can_hand_over) or job.losers
             else NO_HAND_OVER,
+            gives_way_to=self.gives_way_to(job) if job.state in _GIVING_WAY else "",
+            race=self.race(job) if job.state is State.PROVISIONING else frozenset(),
+            waits=self.waits(job) if job.state in (State.QUEUED, State.PROVISIONING) else {},
         )
 
     def extend(self, job: Job, seen: Observation, needs: Needs) -> Observation:

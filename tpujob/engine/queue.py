@@ -14,17 +14,28 @@ from itertools import takewhile
 from math import inf
 from operator import attrgetter
 
-from tpujob.domain.capacity import circuits
+from tpujob.domain.capacity import circuits, deadline, race
 from tpujob.domain.capacity.dependencies import JobEnd, facts_of
 from tpujob.domain.capacity.entries import QueueEntry, Wanted, entry, wanted
+from tpujob.domain.capacity.giving_way import gives_way_at
 from tpujob.domain.capacity.planning import QueuePlan, plan
 from tpujob.domain.capacity.run_lengths import RunLengths
 from tpujob.domain.capacity.settings import QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage, fade, sums, used
+from tpujob.domain.capacity.waits import PastWaits, PlaceKey, place_of
+from tpujob.domain.decide.provisioning import QUEUE_PATIENCE_LEAST
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.model import Job, State
-from tpujob.domain.observations import OWN, Circuit, HandOver, Place, ReasonKind
+from tpujob.domain.observations import (
+    OWN,
+    Circuit,
+    GiveWay,
+    HandOver,
+    Place,
+    ReasonKind,
+    UsualWait,
+)
 from tpujob.domain.spec.elements import at_once
 from tpujob.engine.groups import GETS, STOPPED, Groups
 from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError, Transient
@@ -51,11 +62,13 @@ class _PastUsage:
     #: the same, by share and owner
     sums: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     runs: RunLengths = field(default_factory=RunLengths)
+    waits: PastWaits = field(default_factory=PastWaits)
 
     def count(self, job: Job, now: float) -> None:
         """Count a job that has ended, and no longer count one that was resumed. Its owner may have changed."""
         of = job.spec.share, job.submitter
         self.runs.count(job)
+        self.waits.count(job)
         amount = used(job, now, {}) / fade(1.0, now - self.at) if job.state.final else 0.0
         before, counted = self.jobs.pop(job.id, (of, 0.0))
         if before != of:
@@ -98,6 +111,7 @@ class Queue:
         self._past: _PastUsage | None = None  #: None: usage was not needed yet
         self._plan = QueuePlan({}, (), inf)
         self._planned_at, self._read_at, self._change = -inf, -inf, 0
+        self._terms_until = inf  #: when the deadline of a job that waits allows it something else
         self._dirty = True
 
     # What others ask --------------------------------------------------------------------------------------------------
@@ -120,9 +134,59 @@ class Queue:
             self._learn_again(job)
             news = self._replan(now_for=job.id)
             keep = 0.0 if job.id in self._plan.freed else self.settings.keep
-            alternatives = HandOver(self._plan.heirs.get(job.id, ""), keep)
+            heirs = self._plan.heirs
+            losers = {slice.name: heirs[slice.name] for slice in job.losers if slice.name in heirs}
+            alternatives = HandOver(
+                heirs.get(job.slice.name, "") if job.slice else "", keep, losers
+            )
         self._announce(news, but=job.id)
         return alternatives
+
+    def gives_way(self, job: Job, *, fresh: bool = False) -> GiveWay | None:
+        """Return the request for which the job is to give up its slice; None: it keeps the slice. `fresh`: by a plan of
+        everything that is stored now."""
+        if not self.settings.give_way or gives_way_at(job) == inf:
+            return None
+        with self._lock:
+            if fresh:
+                self.read()
+            self._read()
+            self._learn_again(job)
+            news = self._replan(fresh=fresh)
+            found = self._plan.gives_way.get(job.id)
+        self._announce(news, but=job.id)
+        return found
+
+    def race(self, job: Job) -> frozenset[str]:
+        """Return what a job may request beside its slice, by `circuits.key` of a stockout."""
+        if race.size(job) <= 1:
+            return frozenset()
+        with self._lock:
+            self._read()
+            self._learn_again(job)
+            news = self._replan()
+            shapes = self._plan.races.get(job.id, frozenset[str]())
+        self._announce(news, but=job.id)
+        return shapes
+
+    def waits(self, job: Job) -> Mapping[PlaceKey, UsualWait]:
+        """Return what is known of the waits at the places of a job that waits for one of several. All records are read
+        once for that, when some request has waited for minutes."""
+        now = self._clock.now()
+        waited = job.slice is not None and now - job.slice.requested_at >= QUEUE_PATIENCE_LEAST
+        known = waited or (job.slice is None and self._past is not None)
+        offers = circuits.allowed(job, self._prices) if known else ()
+        if len(offers) < 2:
+            return {}
+        try:
+            with self._lock:
+                self._read()
+                usual = self._read_past(now).waits.usual
+                waits = {place: usual(place) for place in map(place_of, offers)}
+        except TpujobError as error:
+            log.warning("earlier waits for slices cannot be read: %s", error)
+            return {}
+        return {place: wait for place, wait in waits.items() if wait is not None}
 
     def pass_over(self, job_id: str, slice: str) -> None:
         """Plan that slice for other jobs than this one, which could not use it, until its record changes."""
@@ -174,7 +238,8 @@ class Queue:
     def note(self, before: Job, after: Job, happened: Event) -> None:
         """Include an event that is about to give a job a slice; other events count once they are written. Raises
         Conflict for a record that was changed, and for a request that the plan does not allow any more."""
-        if before.state is after.state and before.slice == after.slice:
+        beside = happened.kind is EventKind.CANDIDATE_REQUESTED
+        if before.state is after.state and before.slice == after.slice and not beside:
             return
         news: list[str] = []
         with self._lock:
@@ -184,6 +249,11 @@ class Queue:
             if stored and stored.version > before.version:
                 raise Conflict(f"job {after.id} was changed since it was read")
             self._noted[after.id] = self._clock.now()
+            if beside:
+                if circuits.names(after.slices[-1])[0] not in self._plan.races.get(after.id, ()):
+                    raise Conflict(f"job {after.id} may not request that slice any more")
+                self._put(after)
+                return
             if happened.kind not in GETS or not after.slice:
                 return
             shape, ask = circuits.names(after.slice)[0], self._plan.places.get(after.id, WAITS).ask
@@ -319,15 +389,30 @@ class Queue:
         if not job.state.final:
             previous, self._jobs[job.id] = self._jobs.get(job.id), job
             if not job.spec.is_group:  # which gets no slice itself
-                self._entries[job.id] = entry(job, self._prices, self._jobs.get(job.group))
-                if self._entries[job.id].gives_until:
+                own = self._entries[job.id] = self._entry(job, self._jobs.get(job.group))
+                if any(giver.gives_until for giver in (own, *own.beside)):
                     self._ended.add(job.id)
             elif previous is None or _STEERED(previous) != _STEERED(job):
                 for element in self._jobs.values():
                     if element.group == job.id:
-                        self._entries[element.id] = entry(element, self._prices, job)
+                        self._entries[element.id] = self._entry(element, job)
             return
         self._drop(job.id)
+
+    def _entry(self, job: Job, group: Job | None) -> QueueEntry:
+        return entry(job, self._prices, group, now=self._clock.now())
+
+    def _renew_entries(self, now: float) -> None:
+        """Let the jobs that wait want what their deadlines allow now."""
+        assert self._jobs is not None
+        self._terms_until = inf
+        for job in self._jobs.values():
+            waits = job.state is State.QUEUED and job.expected and not job.spec.is_group
+            if waits and (changes_in := deadline.changes_in(job, now)) is not None:
+                known = self._entries[job.id].had  # with slices that it was passed over for
+                fresh = entry(job, self._prices, self._jobs.get(job.group), now=now)
+                self._entries[job.id] = replace(fresh, had=known)
+                self._terms_until = min(self._terms_until, now + changes_in)
 
     def _drop(self, job_id: str) -> None:
         assert self._jobs is not None
@@ -337,20 +422,24 @@ class Queue:
 
     # The plan ---------------------------------------------------------------------------------------------------------
 
-    def _replan(self, *, now_for: str = "") -> list[str]:
-        """Make a new plan if it is time, or at once for a job whose program has ended since the last one. Returns the
-        jobs that may start now, or never, and might not before, and those whose slices are wanted now."""
+    def _replan(self, *, now_for: str = "", fresh: bool = False) -> list[str]:
+        """Make a new plan if it is time, or at once for a job whose program has ended since the last one; `fresh`: at
+        once for any change. Returns the jobs that may start now, or never, and might not before, and those whose slices
+        are wanted now."""
         now = self._clock.now()
         age = now - self._planned_at
-        due = self._dirty or now >= self._plan.next_at or age >= REFRESH or age < 0
-        if not due or (0 <= age < len(self._entries) / self.planned and now_for not in self._ended):
+        next_at = min(self._plan.next_at, self._terms_until)
+        due = self._dirty or now >= next_at or age >= REFRESH or age < 0
+        waits = 0 <= age < len(self._entries) / self.planned and now_for not in self._ended
+        if not due or (waits and not fresh):
             return []
+        self._renew_entries(now)
         waiting = {(entry.share, entry.owner) for entry in self._entries.values() if entry.waits}
         # of the jobs of one owner, only a quota asks how long they take
         refused = self._circuits()
         limited = self.settings.quota or any(c.limit is not None for c in refused.values())
         usage = self._usage(now) if len(waiting) > 1 or limited else RecentUsage()
-        old, freed = self._plan.places, self._plan.freed
+        old, leaving = self._plan.places, self._plan.freed | self._plan.gives_way.keys()
         self._plan = plan(self._entries.values(), self.settings, refused, usage, now, self)
         self._planned_at, self._dirty = now, False
         self._ended.clear()
@@ -358,7 +447,7 @@ class Queue:
             job_id
             for job_id, place in self._plan.places.items()
             if (place.ask or place.broken) and not _moves(old.get(job_id))
-        ] + [*(self._plan.freed - freed)]
+        ] + [*((self._plan.freed | self._plan.gives_way.keys()) - leaving)]
 
     def _announce(self, news: Iterable[str], but: str = "") -> None:
         for job_id in news:
@@ -367,20 +456,28 @@ class Queue:
 
     # Usage ------------------------------------------------------------------------------------------------------------
 
-    def _usage(self, now: float) -> RecentUsage:
+    def _read_past(self, now: float) -> _PastUsage:
+        """Return what ended jobs have used, for which all records are read once."""
         assert self._jobs is not None
         if self._past is None:
             past = _PastUsage(now)
             for job in (*self._store.removed(), *self._store.walk()):
                 if job.id not in self._jobs:
                     past.count(job, now)
+            for job in self._jobs.values():
+                past.waits.count(job)
             self._past = past
-        lengths = self._past.runs.lengths()
+        return self._past
+
+    def _usage(self, now: float) -> RecentUsage:
+        assert self._jobs is not None
+        past = self._read_past(now)
+        lengths = past.runs.lengths()
         live = (
             (job.spec.share, job.submitter, used(job, now, lengths)) for job in self._jobs.values()
         )
-        faded = fade(1.0, now - self._past.at)
-        ended = ((*of, amount * faded) for of, amount in self._past.sums.items())
+        faded = fade(1.0, now - past.at)
+        ended = ((*of, amount * faded) for of, amount in past.sums.items())
         return sums((*live, *ended), lengths)
 
 

@@ -22,14 +22,22 @@ from tpujob.domain.actions import (
     Result,
     StopProgram,
 )
+from tpujob.domain.capacity import race
 from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
-from tpujob.domain.decide import decide, decide_beside, follow_up, handed_on, receive
+from tpujob.domain.decide import (
+    can_request,
+    decide,
+    decide_beside,
+    follow_up,
+    handed_on,
+    receive,
+)
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures.accusations import accusations
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.host import keys
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import Job
+from tpujob.domain.model import Job, State
 from tpujob.domain.money.shared import SharedBudget
 from tpujob.domain.observations import Observation
 from tpujob.engine.actor import WIPING, Actor
@@ -38,7 +46,7 @@ from tpujob.engine.groups import Groups
 from tpujob.engine.observer import Observer
 from tpujob.engine.queue import Queue
 from tpujob.engine.spending import CircuitBreaker, Spending
-from tpujob.errors import Conflict, Fenced, NotFound
+from tpujob.errors import Conflict, DamagedRecord, Fenced, NotFound
 from tpujob.lib import log_context
 from tpujob.lib.lru import LruDict
 from tpujob.ports import Lease, Ports, Write
@@ -91,6 +99,9 @@ class Reconciler:
             self.spending.of,
             self.queue.of,
             self.queue.hand_over,
+            self._gives_way_to,
+            self.queue.race,
+            self.queue.waits,
         )
         self.actor = Actor(
             ports,
@@ -116,7 +127,8 @@ class Reconciler:
             log_context.note(attempt=str(job.attempt.number) if job.attempt else "")
             decision, moved = self._step(job, decide)
             wake_in = decision.wake_in
-            if moved is False and decision.action and job.condemned:
+            racing = job.state is State.PROVISIONING and race.size(job) > 1
+            if moved is False and decision.action and (job.beside or racing):
                 moved = self._step(job, decide_beside)[1]
             if moved is None:  # another backend holds the lease, or wrote first
                 return 3.0
@@ -142,6 +154,8 @@ class Reconciler:
             decision = replace(decision, wake_in=COPIED)
         if decision.event is None and action is None:
             return decision, False
+        if decision.event and (to := decision.event.gives_way_to):
+            return decision, self._give_way(job, to, seen, decision.event, action, began)
         return decision, self._carry_out(job, seen, decision.event, action, began)
 
     def tidy(self, live: Sequence[Job]) -> None:
@@ -191,7 +205,7 @@ class Reconciler:
             if happened:
                 self._accuse(apply(job, happened), seen)
             current = self._commit(job, happened, lease) if happened else self._unchanged(job)
-            if isinstance(action, HandOn) and self._received(current, action.to)[1] is None:
+            if isinstance(action, HandOn) and self._received(current, action)[1] is None:
                 self.queue.pass_over(action.to, action.name)
                 return False
             result = self.actor.act(current, action, lease) if action else Done()
@@ -229,10 +243,10 @@ class Reconciler:
         if heirs is None:
             return False
         try:
-            heir, got = self._received(job, action.to)
+            heir, got = self._received(job, action)
             if got is None:  # it has changed meanwhile
                 return False
-            gave = handed_on(job, heir.id, got.at)
+            gave = handed_on(job, action.name, heir.id, got.at)
             receives = self._prepare(heir, got, heirs)  # first: it may be refused
             gives = self._prepare(job, gave, lease)
             began = time.monotonic()
@@ -244,10 +258,47 @@ class Reconciler:
         self.queue.news(heir.id)
         return True
 
-    def _received(self, giver: Job, job_id: str) -> tuple[Job, Event | None]:
-        """Return that job, and the event by which it gets the giver's slice; None: it cannot use it now."""
-        heir = self.store.get(job_id)
-        return heir, receive(heir, giver, self.observer.look(heir), self.clock.now())
+    def _gives_way_to(self, job: Job) -> str:
+        """Return the id of the job that needs the chips of this one, and that would request a slice at once if they
+        were free; empty: there is none."""
+        needed = self.queue.gives_way(job)
+        if needed is None:
+            return ""
+        try:
+            head = self.store.peek(needed.to)
+        except (NotFound, DamagedRecord):
+            return ""
+        ready = can_request(head, needed.shape, self.observer.look(head), self.clock.now())
+        return needed.to if ready else ""
+
+    def _give_way(
+        self,
+        job: Job,
+        to: str,
+        seen: Observation,
+        happened: Event,
+        action: Action | None,
+        began: float,
+    ) -> bool | None:
+        """Carry it out under the lease of the other job, too, if a plan of everything that is stored agrees: of several
+        backends, one stops jobs for it at a time."""
+        heads = self._lease(to, LEASE)
+        if heads is None:
+            return None
+        try:
+            needed = self.queue.gives_way(job, fresh=True)
+            if needed is None or needed.to != to:
+                return None
+            return self._carry_out(job, seen, happened, action, began)
+        finally:
+            self.store.release(heads)
+
+    def _received(self, giver: Job, action: HandOn) -> tuple[Job, Event | None]:
+        """Return the job that is to get the giver's slice, and the event by which it does; None: it cannot use it
+        now."""
+        heir = self.store.get(action.to)
+        seen, now = self.observer.look(heir), self.clock.now()
+        return heir, receive(heir, giver, action.name, seen, now)
 
     def _lease(self, job_id: str, ttl: float) -> Lease | None:
         """Take a job's lease; None: another backend has it, or the job is gone. It counts from before the request: for

@@ -13,7 +13,13 @@ from math import inf
 
 from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.offers import Offer
-from tpujob.domain.events import AboutSlice, Event, EventKind
+from tpujob.domain.events import (
+    AboutSlice,
+    CandidateLost,
+    CandidatePromoted,
+    Event,
+    EventKind,
+)
 from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import budget, shared
 from tpujob.domain.money.ledger import Key, covered
@@ -23,6 +29,8 @@ from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError
 from tpujob.ports import Clock, Store
 
 log = logging.getLogger(__name__)
+
+_REQUESTS = frozenset({EventKind.SLICE_REQUESTED, EventKind.CANDIDATE_REQUESTED})
 
 #: seconds for which the sums may be old, but for what this backend has written itself
 REFRESH = 5.0
@@ -71,8 +79,8 @@ class Spending:
         if not self.budgets or self._sums is None or before.slices == after.slices:
             return
         with self._lock:
-            if happened.kind is EventKind.SLICE_REQUESTED and after.slice:
-                self._still_paid_for(after, after.slice)
+            if happened.kind in _REQUESTS:
+                self._still_paid_for(after, after.slices[-1])
             self._noted[after.id] = before.version, self._clock.now()
             self._put(after)
 
@@ -178,7 +186,12 @@ def _bare(job: Job) -> Job:
 
 
 #: the events that tell whether an offer can be had
-_OFFERS = frozenset({EventKind.SLICE_REQUESTED, EventKind.SLICE_READY, EventKind.RELEASE_STARTED})
+_OFFERS = _REQUESTS | {
+    EventKind.SLICE_READY,
+    EventKind.RELEASE_STARTED,
+    EventKind.CANDIDATE_LOST,
+    EventKind.CANDIDATE_PROMOTED,
+}
 
 
 class CircuitBreaker:
@@ -199,7 +212,7 @@ class CircuitBreaker:
     def note(self, before: Job, after: Job, happened: Event) -> None:
         """Include an event that is about to be written. Raises Conflict for a second request: of several jobs that saw
         a circuit half open, one sends a request, and the others wait for its result."""
-        now, slice = happened.at, after.slice or before.slice
+        now, slice = happened.at, _concerned(before, after, happened)
         if happened.kind is EventKind.SLICE_GONE and isinstance(happened.payload, AboutSlice):
             self._freed(after, happened.payload.slice, now)
         if slice is None or happened.kind not in _OFFERS:
@@ -207,7 +220,7 @@ class CircuitBreaker:
         self.circuits()  # recalls them, outside of the lock
         with self._lock:
             known = circuits.corrected(self._circuits or {}, now)
-            if happened.kind is EventKind.SLICE_REQUESTED:
+            if happened.kind in _REQUESTS:
                 if circuits.retry_at(slice, circuits.below_limits(known)) > now:
                     raise Conflict(
                         f"another job is requesting {slice.type} in {slice.zone} just now"
@@ -228,3 +241,14 @@ class CircuitBreaker:
         with self._lock:
             if slice is not None and self._circuits:
                 self._circuits = circuits.freed(self._circuits, slice, now)
+
+
+def _concerned(before: Job, after: Job, happened: Event) -> Slice | None:
+    """Return the slice that an event about an offer concerns."""
+    if happened.kind in _REQUESTS:
+        return after.slices[-1]
+    match happened.payload:
+        case CandidateLost(name) | CandidatePromoted(_, CandidateLost(name)):
+            return next(slice for slice in after.slices if slice.name == name)
+        case _:
+            return after.slice or before.slice

@@ -10,7 +10,16 @@ from tpujob.ports.people import KeptSecret, Members, Outbox, Reputation, Secrets
 from tpujob.ports.providers import Catalog, Guests, Provider, PublishedHost
 from tpujob.ports.quota import ONE_HOST, Held, Limit, ProjectQuota, QuotaKind, QuotaUse, Scope, Unit
 from tpujob.ports.routing import Providers, side_by_side, types_in
-from tpujob.ports.storage import Blob, Blobs, BucketFacts, BucketPlace, Comparison, Copies
+from tpujob.ports.storage import (
+    Blob,
+    Blobs,
+    BucketFacts,
+    BucketPlace,
+    Comparison,
+    Copies,
+    StorageToken,
+    TokenLender,
+)
 from tpujob.ports.store import EventKey, Lease, Store, Write
 
 __all__ = [
@@ -47,7 +56,9 @@ __all__ = [
     "Sink",
     "SliceSurvey",
     "Slices",
+    "StorageToken",
     "Store",
+    "TokenLender",
     "Unit",
     "Write",
     "side_by_side",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Protocol
 
@@ -118,4 +118,25 @@ class Copies(Protocol):
         """Continue a copy and return its progress; begin no call after `timeout`. Objects are copied under the
         condition that they have not changed since they were listed, and compared by size and CRC32C. Safe to repeat
         from any earlier progress, and beside another process. Raise Refused (also for an empty source), Transient."""
+        ...
+
+
+# Tokens for people ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StorageToken:
+    """A token for some objects alone, which a person's machine can use."""
+
+    token: str  #: empty: the storage takes none
+    endpoint: str = ""  #: URL of an emulated storage; empty: Google's
+    expires_at: float | None = None  #: None: never
+
+
+class TokenLender(Protocol):
+    """Makes tokens for parts of a bucket."""
+
+    def lend(self, folder: str, writable: Sequence[str]) -> StorageToken:
+        """Return a token that may list and read the objects below `folder`, a `gs://` path that ends in a slash, and
+        write and delete those below `writable`, which are below it. Raises Refused, Transient."""
         ...

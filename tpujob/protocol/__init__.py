@@ -8,7 +8,7 @@ ignores keys that it does not know.
 """
 
 from tpujob.protocol import limits, paths, signing
-from tpujob.protocol.limits import JOB_LABEL, LABEL, OWNER_LABEL
+from tpujob.protocol.limits import JOB_LABEL, LABEL, OWNER_LABEL, PRICING_LABEL
 from tpujob.protocol.plan import (
     EnvironmentOrder,
     MountOrder,
@@ -37,7 +37,8 @@ from tpujob.protocol.report import (
 
 __all__ = [
     "COORDINATOR_PORT", "JOB_LABEL", "LABEL", "MAINTENANCE", "NONFINITE_LOSSES", "NOTICES", "OWNER_LABEL",
-    "PREEMPTED", "VERSIONS", "AgentCause", "EnvironmentOrder", "MaintenanceDocument", "MountOrder", "OutputsDocument",
-    "Phase", "Plan", "PreflightOrder", "ReportDocument", "StageOrder", "StallRule", "UnreachedDocument",
-    "VerdictDocument", "WatchPatterns", "check_plan", "coordinator_port", "limits", "paths", "signing",
+    "PREEMPTED", "PRICING_LABEL", "VERSIONS", "AgentCause", "EnvironmentOrder", "MaintenanceDocument", "MountOrder",
+    "OutputsDocument", "Phase", "Plan", "PreflightOrder", "ReportDocument", "StageOrder", "StallRule",
+    "UnreachedDocument", "VerdictDocument", "WatchPatterns", "check_plan", "coordinator_port", "limits", "paths",
+    "signing",
 ]  # fmt: skip

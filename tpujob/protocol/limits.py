@@ -37,6 +37,7 @@ LOG_PER_REPORT = 5  #: most report intervals that a line of log waits, if less t
 
 LABEL = "tpujob"  #: on every resource that tpujob creates; its value is `1`
 JOB_LABEL = "tpujob-job"  #: on a slice: the id of its job
+PRICING_LABEL = "tpujob-pricing"  #: on slices whose terms the API's older fields do not tell
 OWNER_LABEL = "tpujob-owner"  #: on slices and secrets: the backend that created them
 
 

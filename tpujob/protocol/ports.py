@@ -2,7 +2,8 @@
 
 #: on a machine of its own, as every host of the cloud has
 COORDINATOR_PORT = 8476
-_FIRST, _COUNT = 10_000, 10_000
+#: of them each emulated slice has its own
+SLICE_PORTS = range(10_000, 20_000)
 
 
 def coordinator_port(address: str) -> int:
@@ -13,4 +14,4 @@ def coordinator_port(address: str) -> int:
     if len(numbers) != 4 or numbers[0] != "127":
         return COORDINATOR_PORT
     _, block, third, fourth = map(int, numbers)
-    return _FIRST + ((block * 256 + third) * 256 + fourth) % _COUNT
+    return SLICE_PORTS[((block * 256 + third) * 256 + fourth) % len(SLICE_PORTS)]

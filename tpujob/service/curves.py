@@ -1,7 +1,8 @@
 """The curves of a job: the numbers that its program reported for its steps, read from the reports of its attempts, also
 long after their slices are gone."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from tpujob.api import ChartView, CurveView, MetricsView
@@ -9,6 +10,7 @@ from tpujob.domain.host import keys
 from tpujob.domain.host.series import Point, read_curves, read_series
 from tpujob.domain.model import Attempt, Job
 from tpujob.domain.progress import began_from, steps_kept
+from tpujob.domain.text import rfc3339
 from tpujob.errors import NotFound, Refused, TpujobError, Transient
 from tpujob.lib.lru import LruDict
 from tpujob.lib.tries import Deadline
@@ -17,7 +19,7 @@ from tpujob.protocol import limits, paths
 
 #: seconds for which the curves of an attempt are cached: while it runs, and once it has long ended
 RUNNING_TTL, FINAL_TTL = 10.0, 600.0
-CACHED_ATTEMPTS = 256  #: cached attempts, of 24 KiB each
+CACHED_ATTEMPTS = 512  #: cached attempts, of 24 KiB each
 
 
 class AttemptCurves(NamedTuple):
@@ -30,8 +32,27 @@ class AttemptCurves(NamedTuple):
     error: TpujobError | None = None  #: why it could not be read; raised again until then
 
 
-ATTEMPTS = 12  #: that are shown, the newest
+class AttemptSeries(NamedTuple):
+    """The curves of an attempt, with what is known of its end."""
+
+    job: str
+    attempt: Attempt
+    kept: int | None  #: as in `CurveView`
+    series: dict[str, list[Point]]  #: by name
+    began_at: float  #: time of the first step
+
+
+class JobCurves(NamedTuple):
+    curves: list[AttemptSeries]  #: of each attempt that has any, the oldest first
+    unread: list[int]  #: attempts that could not be read
+    trouble: str  #: why not; empty: all were read
+
+
+ATTEMPTS = 12  #: of a job that are shown, the newest
 POINTS = 1200  #: of one chart: twice as many as a screen has columns for it
+LEAST_POINTS = 12  #: of a curve, however many there are
+AT_ONCE = 8  #: jobs that are read at once
+LATE = "reading takes too long"
 CHARTS = 8
 WITHIN = 5.0  #: seconds to read all of them
 
@@ -55,6 +76,7 @@ class Curves:
     def __init__(self, blobs: Blobs, clock: Clock, key: Callable[[Sequence[str]], str]) -> None:
         """`key`: see `Hosts.key`."""
         self._blobs, self._clock, self._key = blobs, clock, key
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="curves")
         self._known: LruDict[tuple[str, int], AttemptCurves] = LruDict(CACHED_ATTEMPTS)
 
     def metrics(self, job: Job, *, attempt: int | None = None) -> MetricsView:
@@ -63,9 +85,39 @@ class Curves:
             raise NotFound(f"job {job.id} has no attempt {attempt}")
         ran = [a for a in job.attempts if a.running_at is not None]
         attempts = [a for a in ran if a.number == attempt] if attempt else ran[-ATTEMPTS:]
-        deadline, trouble = Deadline(WITHIN, late="reading takes too long"), ""
+        read = self._read_job(job, attempts, Deadline(WITHIN, late=LATE))
+        charts = _charts(read.curves, POINTS)
+        of_elements = OF_ELEMENTS.format(name=job.name) if job.spec.is_group else ""
+        none = of_elements or (NO_STEPS if ran else NO_ATTEMPT)
+        return MetricsView(
+            charts=charts,
+            attempts=[a.number for a in attempts],
+            left_out=0 if attempt else len(ran) - len(attempts),
+            unread=sorted(read.unread),
+            why=read.trouble or ("" if charts else none),
+        )
+
+    def side_by_side(self, jobs: Sequence[Job]) -> tuple[list[ChartView], list[str], str]:
+        """Return the charts of several jobs, each with the curves of all that have it; the ids of the jobs of which
+        not everything could be read; and why curves are missing, empty: none is."""
+        deadline = Deadline(WITHIN, late=LATE)
+
+        def read(job: Job) -> JobCurves:
+            ran = [a for a in job.attempts if a.running_at is not None]
+            return self._read_job(job, ran[-ATTEMPTS:], deadline)
+
+        of_jobs = list(self._pool.map(read, jobs))
+        charts = _charts([curve for of_job in of_jobs for curve in of_job.curves], 2 * POINTS)
+        unread = [job.id for job, of_job in zip(jobs, of_jobs, strict=True) if of_job.unread]
+        trouble = next((of_job.trouble for of_job in of_jobs if of_job.trouble), "")
+        none = NO_STEPS if any(job.attempts for job in jobs) else NO_ATTEMPT
+        return charts, unread, trouble or ("" if charts else none)
+
+    def _read_job(self, job: Job, attempts: Sequence[Attempt], deadline: Deadline) -> JobCurves:
+        """Return the curves of these attempts, as far as they can be read."""
         curves: dict[int, dict[str, list[Point]]] = {}
         unread: list[int] = []
+        trouble = ""
         for past in reversed(attempts):
             try:
                 series = self._of(job, past, deadline)
@@ -78,17 +130,13 @@ class Curves:
             if series.doubted:
                 unread.append(past.number)
                 trouble = trouble or NOT_SIGNED
-        charts = _charts([a for a in attempts if curves.get(a.number)], curves, steps_kept(job))
-        of_elements = OF_ELEMENTS.format(name=job.name) if job.spec.is_group else ""
-        none = of_elements or (NO_STEPS if ran else NO_ATTEMPT)
-        why = trouble or ("" if charts else none)
-        return MetricsView(
-            charts=charts,
-            attempts=[a.number for a in attempts],
-            left_out=0 if attempt else len(ran) - len(attempts),
-            unread=sorted(unread),
-            why=why,
-        )
+        kept = steps_kept(job)
+        of_attempts = [
+            AttemptSeries(job.id, a, kept.get(a.number), *_with_rates(curves[a.number]))
+            for a in attempts
+            if curves.get(a.number)
+        ]
+        return JobCurves(of_attempts, unread, trouble)
 
     def _of(self, job: Job, attempt: Attempt, deadline: Deadline) -> AttemptCurves:
         """Return the curves of an attempt. Raises Transient, Refused."""
@@ -134,31 +182,39 @@ class Curves:
             return b""
 
 
-def _charts(
-    attempts: Sequence[Attempt],
-    curves: Mapping[int, dict[str, list[Point]]],
-    steps_kept: Mapping[int, int | None],
-) -> list[ChartView]:
-    """Return the charts, those of well-known names first."""
-    for series in curves.values():
-        series["steps/s"] = list(_rates(series.pop("", [])))
-    names = {name for series in curves.values() for name, points in series.items() if points}
+def _charts(curves: Sequence[AttemptSeries], most: int) -> list[ChartView]:
+    """Return the charts, those of well-known names first; each has about `most` points."""
+    names = {name for curve in curves for name, points in curve.series.items() if points}
     order = [*(name for name in TITLES if name in names), *sorted(names - TITLES.keys())]
     charts: list[ChartView] = []
     for name in order[:CHARTS]:
-        having = [a for a in attempts if curves[a.number].get(name)]
-        limit = POINTS // len(having)
-        curve_views = [
-            CurveView(
-                attempt=a.number,
-                points=_points(curves[a.number][name], limit),
-                resumed_from=began_from(a) or None,
-                kept=steps_kept.get(a.number),
-            )
-            for a in having
-        ]
-        charts.append(ChartView(name=name, title=TITLES.get(name, name), curves=curve_views))
+        having = [curve for curve in curves if curve.series.get(name)]
+        views = [_curve(curve, name, max(LEAST_POINTS, most // len(having))) for curve in having]
+        charts.append(ChartView(name=name, title=TITLES.get(name, name), curves=views))
     return charts
+
+
+def _curve(curve: AttemptSeries, name: str, limit: int) -> CurveView:
+    attempt = curve.attempt
+    bad = attempt.progress.nonfinite
+    return CurveView(
+        job=curve.job,
+        attempt=attempt.number,
+        began_at=rfc3339(curve.began_at),
+        points=_points(curve.series[name], curve.began_at, limit),
+        resumed_from=began_from(attempt) or None,
+        kept=curve.kept,
+        cause=attempt.cause and str(attempt.cause),
+        nonfinite=bad.since if bad else None,
+        checkpoint=attempt.progress.checkpoint,
+    )
+
+
+def _with_rates(series: dict[str, list[Point]]) -> tuple[dict[str, list[Point]], float]:
+    """Return the series with that of steps per second, and the time of the first step."""
+    buckets = series.pop("", [])
+    began_at = buckets[0].at if buckets else 0.0
+    return {**series, "steps/s": list(_rates(buckets))}, began_at
 
 
 def _rates(buckets: Sequence[Point]) -> Iterator[Point]:
@@ -172,15 +228,16 @@ def _rates(buckets: Sequence[Point]) -> Iterator[Point]:
             before = bucket
 
 
-def _points(points: Sequence[Point], limit: int) -> list[tuple[int, float, float, float, float]]:
+def _points(
+    points: Sequence[Point], began_at: float, limit: int
+) -> list[tuple[int, float, float, float, float]]:
     """Return at most `limit` points: neighbours are merged, with their least, greatest and last value."""
     size = -(-len(points) // limit)
-    first = points[0].at
     groups = [points[i : i + size] for i in range(0, len(points), size)]
     return [
         (
             group[-1].step,
-            round(group[-1].at - first, 1),
+            round(group[-1].at - began_at, 1),
             min(p.least for p in group),
             max(p.most for p in group),
             group[-1].last,

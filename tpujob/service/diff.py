@@ -55,7 +55,7 @@ class Entry:
 def specs(a: Mapping[str, Json], b: Mapping[str, Json]) -> list[ChangeView]:
     """Return what differs between two specs by dotted key, in the order of the first; lists are compared whole. Values
     of the program's variables with names such as `HF_TOKEN`, which may be secrets, are not shown."""
-    return [_shown(change) for change in _changes(_flat(a), _flat(b))]
+    return [_shown(change) for change in _changes(flat(a), flat(b))]
 
 
 def _shown(change: ChangeView) -> ChangeView:
@@ -93,7 +93,8 @@ def files(
     return differing, shown.cut or old.cut or new.cut
 
 
-def _flat(value: Json, key: str = "") -> dict[str, Json]:
+def flat(value: Json, key: str = "") -> dict[str, Json]:
+    """Return the values by dotted key; lists stay whole."""
     if not isinstance(value, Mapping):
         return {key: value}
     inner = cast("Mapping[str, Any]", value)
@@ -102,7 +103,7 @@ def _flat(value: Json, key: str = "") -> dict[str, Json]:
     return {
         k: v
         for name, below in inner.items()
-        for k, v in _flat(below, f"{key}.{name}" if key else name).items()
+        for k, v in flat(below, f"{key}.{name}" if key else name).items()
     }
 
 

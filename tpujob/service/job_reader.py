@@ -30,6 +30,7 @@ from tpujob.service import details, next_step, offered_actions
 from tpujob.service.backend.queue import QueueReader
 from tpujob.service.diff import compare
 from tpujob.service.job_index import EventReader, JobIndex
+from tpujob.service.money import deadlines
 from tpujob.service.runtime_info import RuntimeReader
 from tpujob.service.views import event_view, job_view
 
@@ -89,6 +90,7 @@ class JobReader:
         if self._emulated:
             view["emulated"] = True
         view["place"] = self._queue.place(job, runtime.place) if runtime.place else None
+        view["deadline"] = deadlines.view(job, self._prices, now)
         view["timeline"] = details.spans(shown, now, runtime.progress)
         view["on_hosts"] = self._on_hosts(job, now, private=private)
         for slice_view, slice_ in zip(view["slices"], job.slices, strict=True):

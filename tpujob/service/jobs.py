@@ -52,6 +52,7 @@ class Jobs:
         placed, _ = self._check(spec)
         view = parts.submission.plan(placed)
         parts.estimates.within_budget(placed)
+        parts.estimates.expected_run(placed)
         return view
 
     def put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
@@ -76,8 +77,8 @@ class Jobs:
         else:
             placed, edges = self._check(spec)
             job, created = parts.submission.first_record(placed, self._caller, bundles, code)
-            job = replace(job, edges=edges)
             parts.estimates.within_budget(placed)
+            job = replace(job, edges=edges, expected=parts.estimates.expected_run(placed))
             parts.bundles.check(job)
             stored = parts.store.create(job, created, idempotency_key=key)
             same = (stored.spec, stored.bundles) == (job.spec, job.bundles)
@@ -124,6 +125,10 @@ class Jobs:
     def metrics(self, job: str, *, attempt: int | None = None) -> shapes.MetricsView:
         return self.parts.curves.metrics(self._find("metrics", job), attempt=attempt)
 
+    def curves(self, jobs: Sequence[str]) -> shapes.CurvesView:
+        records = [self._find("curves", job) for job in jobs]
+        return self._authorized("curves").runs.curves(records, self._caller)
+
     def diff(self, a: str, b: str) -> shapes.DiffView:
         return self.parts.reader.diff(self._find("diff", a), self._find("diff", b))
 
@@ -138,9 +143,12 @@ class Jobs:
         attempt: int | None = None,
         cursor: str = "",
         tail: int | None = None,
+        since: float | None = None,
     ) -> shapes.LogPage:
         record = self._find("logs", job)
-        return self.parts.logs.page(record, host=host, attempt=attempt, cursor=cursor, tail=tail)
+        return self.parts.logs.page(
+            record, host=host, attempt=attempt, cursor=cursor, tail=tail, since=since
+        )
 
     def log_block(
         self, job: str, *, host: int | None = None, attempt: int | None = None, cursor: str = ""
@@ -156,6 +164,15 @@ class Jobs:
 
     def access(self, job: str, *, host: int = 0, key: str) -> shapes.HostAccess:
         return self.parts.reach.log_in(self._find("access", job), host, key, self._caller)
+
+    def outputs(self, job: str) -> shapes.OutputsView:
+        return self.parts.files.outputs(self._find("outputs", job))
+
+    def read_files(self, job: str) -> shapes.FilesAccess:
+        return self.parts.files.access(self._find("read_files", job), write=False)
+
+    def write_files(self, job: str) -> shapes.FilesAccess:
+        return self.parts.files.access(self._find("write_files", job), write=True)
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
         parts = self._authorized("follow")
@@ -220,8 +237,18 @@ class Jobs:
 
     # Money -----------------------------------------------------------------------------------------------------------
 
-    def cost(self, *, by: str = "job", user: str = "", job: str = "") -> shapes.CostView:
-        return self._authorized("cost").costs.cost(by=by, user=user, job=job)
+    def cost(
+        self,
+        *,
+        by: str = "job",
+        then: str = "",
+        user: str = "",
+        job: str = "",
+        since: str = "",
+        until: str = "",
+    ) -> shapes.CostView:
+        costs = self._authorized("cost").costs
+        return costs.cost(by=by, then=then, user=user, job=job, since=since, until=until)
 
     def ledger(self) -> shapes.LedgerView:
         return self._authorized("ledger").costs.ledger()

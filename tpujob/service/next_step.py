@@ -21,7 +21,7 @@ from tpujob.domain.money import budget
 from tpujob.domain.observations import Place, Reason, ReasonKind
 from tpujob.domain.progress import JobProgress
 from tpujob.domain.spec import Recovery
-from tpujob.domain.text import amount_of_bytes, dollars, duration, many, rfc3339
+from tpujob.domain.text import amount_of_bytes, dollars, duration, many, rfc3339, utc
 
 
 def why(job: Job, wait: Wait | None, unpaid: str, now: float, place: Place | None = None) -> str:
@@ -63,8 +63,18 @@ def what_next(
     match job.state:
         case State.QUEUED:
             return _in_queue(job, again if job.attempt else "a slice", wait, now, place)
+        case State.PROVISIONING if job.candidates:
+            text = f"when the first of {1 + len(job.candidates)} slices is ready, the program starts on its hosts"
+            return _next("get_slice", text)
         case State.PROVISIONING:
-            return _next("get_slice", "when the slice is ready, the program starts on all hosts")
+            lasts = job.slice.run_for if job.slice else None
+            ends = f"; {duration(lasts)} later the slice ends" if lasts else ""
+            text = "when the slice is ready, the program starts on all hosts"
+            return _next("get_slice", text + ends)
+        case State.HOLDING if job.attempt and job.attempt.cause is Cause.PLANNED_END:
+            then = "is queued again" if job.next_state is State.QUEUED else "ends"
+            text = f"when the program has stopped, its slice is released, and the job {then}"
+            return _next("release_slice", text)
         case State.PREPARING | State.RUNNING | State.HOLDING if job.next_state is State.QUEUED:
             text = "when the program has stopped, its slice is handed on or released"
             return _next("release_slice", f"{text}, and the job is queued again")
@@ -92,7 +102,18 @@ def what_next(
                 lost = f"if the slice is preempted, it requests {again}"
                 if limit := job.spec.recovery.nonfinite_steps:
                     text = f"{many(limit, 'reported step')} with such a loss end the attempt as NONFINITE"
+            if job.slice and job.slice.ends_at is not None:
+                return _next("finish", f"{text}; {_before_end(job, has, job.slice.ends_at)}")
             return _next("finish", f"{text}; {lost}" if preemptible else text)
+
+
+def _before_end(job: Job, has: JobProgress, ends_at: float) -> str:
+    """Say what happens before the planned end of the job's slice."""
+    follows = retry.after(job, Cause.PLANNED_END)
+    then = f"then it requests another and {goes_on(job, has)}"
+    if isinstance(follows, retry.GiveUp):
+        then = f"then the job ends: {follows.why}"
+    return f"its slice ends at {utc(ends_at)}: the program is told to save before that, {then}"
 
 
 def _in_queue(
@@ -165,6 +186,8 @@ _AFTER = {
     ReasonKind.REFUSED: "",
     ReasonKind.TOO_BIG: "once so many chips are allowed",
     ReasonKind.HANDED_ON: "if it does not get that slice",
+    ReasonKind.LARGER: "when one can be had",
+    ReasonKind.GIVEN_WAY: "when their slices are gone",
 }
 
 

@@ -10,12 +10,14 @@ from tpujob.domain.capacity.site import EVERYWHERE, Site
 from tpujob.domain.model import Job
 from tpujob.domain.money.estimate_shapes import Surroundings
 from tpujob.engine import Bundles, Loop, Reconciler
+from tpujob.ports import TokenLender
 from tpujob.service.admin import Admin
 from tpujob.service.backend import BackendStatus, ProcessFacts
 from tpujob.service.backend.capacity import Quotas
 from tpujob.service.backend.overview import Overview
 from tpujob.service.backend.queue import QueueReader
 from tpujob.service.curves import Curves
+from tpujob.service.files import JobFiles
 from tpujob.service.host_reach import HostReach
 from tpujob.service.job_actions import JobActions
 from tpujob.service.job_index import Changes, JobIndex
@@ -27,6 +29,7 @@ from tpujob.service.money.cost import Costs
 from tpujob.service.money.estimate import Estimates
 from tpujob.service.notifications import Notifications
 from tpujob.service.own_secrets import OwnSecrets
+from tpujob.service.runs import Runs
 from tpujob.service.runtime_info import RuntimeReader
 from tpujob.service.submission import Submission, TypesInZone, types_unknown
 
@@ -57,6 +60,7 @@ class Parts:
         admin: Admin,
         members: Membership,
         notifications: Notifications,
+        lender: TokenLender,
         live_logs: LiveLogs | None = None,
     ) -> None:
         """`live_logs`: output of running hosts that is not stored yet."""
@@ -68,6 +72,7 @@ class Parts:
         self.admin, self.members, self.notifications = admin, members, notifications
         self.changes, self.reach = changes, reach
         runtime = RuntimeReader(reconciler.live, circuits, funds, prices, queue.of)
+        self.files = JobFiles(blobs, lender, runtime)
         self.index = index = JobIndex(store, changes, clock, runtime)
         self.costs = Costs(store, clock, index, settings.owner, emulated=around.emulated)
         self.status = BackendStatus(
@@ -90,6 +95,7 @@ class Parts:
             store, clock, prices, funds, self.announce, index.stopping, queue.jobs, index.ended_by
         )
         self.logs, self.curves = Logs(blobs, live_logs), Curves(blobs, clock, ports.hosts.key)
+        self.runs = Runs(store, clock, index, runtime, self.curves)
         self.reader = JobReader(
             ports, index, runtime, self.queue, reconciler.live, reach.trust, prices,
             emulated=around.emulated,

@@ -9,7 +9,7 @@ from typing import IO, Any, NamedTuple
 
 from tpujob.api import Checkout, PlanView, RefusalView
 from tpujob.domain.access import Principal, Role
-from tpujob.domain.capacity import datasets
+from tpujob.domain.capacity import datasets, race
 from tpujob.domain.capacity.offers import Offer, offers, unsure
 from tpujob.domain.capacity.site import Site, check_location, home_region, settled, traffic
 from tpujob.domain.events import Event, EventKind
@@ -180,6 +180,7 @@ class Submission:
             else:
                 listed[zone] = accepted
         choices = offers(parsed, listed=listed, prices=self._site.prices)
+        race.check(parsed, choices)
         budgets.check_spec(parsed, choices, self._clock.now())
         buckets: dict[str, str] = {}
         for zone in _zones(choices):

@@ -20,6 +20,7 @@ from tpujob.api import (
     UnreachedView,
     VerdictView,
 )
+from tpujob.domain import pace
 from tpujob.domain.capacity import circuits
 from tpujob.domain.events import Event
 from tpujob.domain.failures import host_reputation, stall, warnings
@@ -27,7 +28,6 @@ from tpujob.domain.failures.retry import due_at
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Accusation, Attempt, Code, Ignored, Job, Slice, State, Suspect
-from tpujob.domain.money import pace
 from tpujob.domain.money.ledger import certain, free, usd
 from tpujob.domain.observations import HostReport, Maintenance
 from tpujob.domain.progress import (
@@ -60,7 +60,7 @@ class Hardware(NamedTuple):
 
 
 def hardware(job: Job) -> Hardware:
-    shown = job.slice or (job.slices[-1] if job.slices else None)
+    shown = job.newest_slice
     facts = accelerators.find(
         shown.type if shown else job.spec.tpu.types[0], shown.provider if shown else ""
     )
@@ -105,10 +105,11 @@ def job_facts(job: Job, runtime: RuntimeInfo, now: float, has: JobProgress) -> J
         chips=shown.chips,
         hosts=shown.hosts,
         zone=shown.zone,
-        pricing=job.spec.tpu.pricing,
+        pricing=serving.pricing if serving else job.spec.tpu.pricing,
         usd_per_hour=billed_now(job),
         usd_spent=usd(job.slices, now),
         condemned=[s.name for s in job.condemned],
+        candidates=[s.name for s in job.candidates],
         host0_ip=serving.endpoints[0].address if serving and serving.endpoints else "",
         attempt=attempt.number if attempt else 0,
         phase=has.phase if job.state is State.RUNNING else "",
@@ -141,8 +142,8 @@ def job_view(
 ) -> JobView:
     """Return the view of `job` at `now`. `host_keys`: why the keys of its slice's hosts are trusted. Without `private`,
     what is its owner's alone stays empty: workdir, code, bundles, evidence, and what the program is and how it is
-    started; with it, `job` is as `job_in_full` returns it. The caller fills in `place`, `actions`, `refused`,
-    `timeline`, `on_hosts`, `elements`, `worst`, `best`, and `jobs` of slices."""
+    started; with it, `job` is as `job_in_full` returns it. The caller fills in `place`, `deadline`, `actions`,
+    `refused`, `timeline`, `on_hosts`, `elements`, `worst`, `best`, and `jobs` of slices."""
     trouble = "" if job.state.final else runtime.trouble
     progress, moved_at = runtime.progress, runtime.moved_at
     job = with_live(job, progress)
@@ -179,6 +180,7 @@ def job_view(
         hold_until=_maybe(job.hold_until),
         wake_at=_maybe(job.wake if job.state in _WAITING and due_at(job.wake, now) > now else None),
         spending=budgets.views(job, runtime.funds, now),
+        deadline=None,
         retries_used=dict(job.retries_used),
         budgets=next_step.budgets(job),
         slices=[
@@ -198,13 +200,13 @@ def job_view(
 #: shown instead of each value of `run.env`, so that secrets do not leak
 SET = "set"
 #: of a spec: what everybody who sees the job may see; the rest is its owner's
-_PUBLIC = ("name", "tpu", "recovery", "preflight", "hold", "stop_grace", "budget")
+PUBLIC = ("name", "tpu", "recovery", "preflight", "hold", "stop_grace", "budget")
 
 
 def _spec(job: Job, *, private: bool) -> dict[str, Any]:
     spec = dump(job.spec)
     spec["run"]["env"] = dict.fromkeys(spec["run"]["env"], SET)  # a value may be a key
-    return {k: v for k, v in spec.items() if private or k in _PUBLIC}
+    return {k: v for k, v in spec.items() if private or k in PUBLIC}
 
 
 def _maintenance_view(coming: Maintenance | None, now: float) -> MaintenanceView | None:
@@ -237,7 +239,7 @@ def code_view(code: Code | None) -> CodeView | None:
 
 def slice_view(slice: Slice, *, now: float, host_keys: str = "") -> SliceView:
     spent, least = usd([slice], now), usd([certain(slice)], now)
-    return SliceView(
+    view = SliceView(
         name=slice.name,
         type=slice.type,
         tpu_slices=slice.tpu_slices,
@@ -256,6 +258,9 @@ def slice_view(slice: Slice, *, now: float, host_keys: str = "") -> SliceView:
         host_keys=host_keys,
         jobs=[],
     )
+    if slice.ends_at is not None:
+        view["ends_at"] = rfc3339(slice.ends_at)
+    return view
 
 
 def attempt_view(

@@ -131,6 +131,7 @@ def backend(settings: Settings) -> Backend:
         admin=Admin(store, orphans, store.reputation, clock, site.prices),
         members=members,
         notifications=Notifications(store.outbox, setup, notifier.sender, adapters.secrets, clock),
+        lender=adapters.lender,
         live_logs=listening,
     )
     return Backend(Jobs(service), loop, changes, members, notifier, listening, adapters)

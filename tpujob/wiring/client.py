@@ -13,11 +13,13 @@ from tpujob.config.settings import Settings
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.http.client import RemoteJobs
     from tpujob.adapters.http.transport import BackendAddress, ProxyClient
+    from tpujob.adapters.ssh import HostCommand
     from tpujob.api import CallerView, JobsApi
     from tpujob.config.context import Context
     from tpujob.config.stack_processes import Access
@@ -167,7 +169,13 @@ def greet_socket(path: Path) -> tuple[int, CallerView]:
 
 
 def open_session(
-    settings: Settings, jobs: JobsApi, job: str, *, host: int, command: list[str] | None
+    settings: Settings,
+    jobs: JobsApi,
+    job: str,
+    *,
+    host: int,
+    command: list[str] | None,
+    forwards: Sequence[str] = (),
 ) -> int:
     """Run `tpujob ssh` from this machine with a key for this session alone; return the exit code. Raises as
     `JobsApi.access` and `open_session` of `adapters/ssh/` do."""
@@ -175,7 +183,44 @@ def open_session(
 
     key = ssh.new_private_key()
     access = jobs.access(job, host=host, key=ssh.public_line(key))
-    return ssh.open_session(access, key, command, tunnel=shlex.split(settings.tunnel))
+    tunnel = shlex.split(settings.tunnel)
+    return ssh.open_session(access, key, command, tunnel=tunnel, forwards=forwards)
+
+
+def host_commands(
+    settings: Settings, jobs: JobsApi, job: str, command: Sequence[str]
+) -> Callable[[int], HostCommand]:
+    """Return a function that starts the command on a host of the job, with one key for all hosts. It raises as
+    `JobsApi.access` and `open_session` of `adapters/ssh/` do."""
+    from tpujob.adapters import ssh
+
+    key, tunnel = ssh.new_private_key(), shlex.split(settings.tunnel)
+    public = ssh.public_line(key)
+
+    def start(host: int) -> HostCommand:
+        return ssh.HostCommand(jobs.access(job, host=host, key=public), key, command, tunnel)
+
+    return start
+
+
+def forward_ports(
+    settings: Settings,
+    jobs: JobsApi,
+    job: str,
+    host: int,
+    forwards: Sequence[str],
+    *,
+    connected: Callable[[], None],
+    refused: Callable[[str], None],
+) -> None:
+    """Run `tpujob forward` until the process is interrupted. Raises as `JobsApi.access` and `forward_ports` of
+    `adapters/ssh/` do."""
+    from tpujob.adapters import ssh
+
+    key = ssh.new_private_key()
+    access = jobs.access(job, host=host, key=ssh.public_line(key))
+    tunnel = shlex.split(settings.tunnel)
+    ssh.forward_ports(access, key, forwards, connected=connected, refused=refused, tunnel=tunnel)
 
 
 def blobs(settings: Settings, project: str) -> closing[GcsBlobs]:

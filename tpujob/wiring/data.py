@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,12 @@ from tpujob.config.settings import Settings, prepare
 from tpujob.data.locations import Place, S3Prefix, Url, UrlList
 from tpujob.data.objects import SourceReader
 from tpujob.data.sync.checksum_cache import ChecksumCache
+from tpujob.domain.text import seconds
 from tpujob.errors import NotFound
 
 if TYPE_CHECKING:
     from tpujob.adapters.gcs.objects import JsonObjects
+    from tpujob.api import FilesAccess
 
 #: where the local stack makes a bucket that is used before a job has one
 _LOCAL_REGION = "us-central2"
@@ -35,6 +37,28 @@ def copying(
     prepare(settings)
     with (
         closing(JsonObjects(endpoint)) as objects,
+        closing(ChecksumCache(settings.home / "data")) as cache,
+    ):
+        yield objects, cache
+
+
+@contextmanager
+def job_files(
+    settings: Settings, access: FilesAccess, renew: Callable[[], FilesAccess]
+) -> Generator[tuple[JsonObjects, ChecksumCache]]:
+    """Yield the storage of a job's files, and the cache of checksums. `renew`: returns a new access, once the token of
+    `access` has ended."""
+    from tpujob.adapters.gcs.objects import JsonObjects
+
+    lent = [access]
+
+    def token() -> tuple[str, float]:
+        now = lent.pop() if lent else renew()
+        return now["token"], seconds(now["expires_at"]) or 0.0
+
+    prepare(settings)
+    with (
+        closing(JsonObjects(access["endpoint"], token=token)) as objects,
         closing(ChecksumCache(settings.home / "data")) as cache,
     ):
         yield objects, cache

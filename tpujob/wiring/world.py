@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tpujob.domain.money.estimate_shapes import Surroundings
     from tpujob.domain.money.shared import SharedBudget
     from tpujob.engine import Counters
-    from tpujob.ports import Guests, Secrets
+    from tpujob.ports import Guests, Secrets, TokenLender
 
     Store = SqliteStore | FirestoreStore
 
@@ -48,6 +48,7 @@ class Adapters:
     owner: str  #: what slices are labelled with
     blobs: GcsBlobs
     copies: ObjectCopies
+    lender: TokenLender
     secrets: Secrets
     hosts: SshHosts
     site: Site
@@ -94,7 +95,7 @@ def open_store(settings: Settings) -> Store:
 
 def _emulated(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     from tpujob.adapters.cloud_tpu import CloudTpuSlices
-    from tpujob.adapters.gcs import GcsBlobs
+    from tpujob.adapters.gcs import GcsBlobs, GcsLender
     from tpujob.adapters.secret_files import SecretFiles
     from tpujob.adapters.ssh import SshHosts
     from tpujob.config import queue
@@ -116,6 +117,7 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> Adapters:
         slices.owner,
         GcsBlobs(settings.project, endpoint=emulator["storage"], count=count("storage")),
         _copies(emulator["storage"]),
+        GcsLender(emulator["storage"]),
         SecretFiles(settings.secrets),
         SshHosts(settings.keys, port=farm["ssh_port"], guests=_guests(providers)),
         EVERYWHERE,
@@ -127,7 +129,7 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> Adapters:
 
 
 def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
-    from tpujob.adapters.gcs import GcsBlobs
+    from tpujob.adapters.gcs import GcsBlobs, GcsLender
     from tpujob.adapters.google.secrets import GoogleSecrets, SecretManager
     from tpujob.adapters.ssh import SshHosts
     from tpujob.config import context, prices
@@ -146,6 +148,7 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
         owner,
         GcsBlobs(current.project, endpoint=settings.storage_endpoint, count=count("storage")),
         _copies(settings.storage_endpoint),
+        GcsLender(settings.storage_endpoint),
         GoogleSecrets(lambda: SecretManager(current.project, region=region, endpoint=google)),
         SshHosts(
             _keys(settings, store, current, owner),

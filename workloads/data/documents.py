@@ -1,4 +1,4 @@
-"""Documents of text by number: a packed set, a folder of text files, or text that comes with Python.
+"""Documents of text by number: a packed set, Parquet files, a folder of text files, or text that comes with Python.
 
 Nothing here knows of tokens.
 """
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.data import packed
+from workloads.data.parquet import Texts, is_parquet
 from workloads.data.places import no_folder
 from workloads.data.rows import DATASET_SEED
 from workloads.frame.config import ConfigError
@@ -31,7 +32,7 @@ class Documents(Protocol):
 
     place: str  #: what they were asked for by
     identity: str  #: of their content, wherever it lies
-    sizes: NDArray[np.int64]  #: bytes of each
+    sizes: NDArray[np.int64]  #: bytes of each; in Parquet files a mean
 
     def read(self, numbers: Sequence[int]) -> list[bytes]: ...
     def name(self, number: int) -> str: ...
@@ -39,8 +40,8 @@ class Documents(Protocol):
 
 def open_documents(place: str) -> Documents:
     """`stdlib`: the sources of Python's standard library without its tests, 12 MB. `pydoc`: what `help()` knows of the
-    language, 0.5 MB of English. Else a packed set in a folder or a bucket, or a folder of text files, each a document;
-    those that are hidden, and the `tokenizer.json` of the set, are none.
+    language, 0.5 MB of English. Else a packed set or Parquet files in a folder or a bucket, or a folder of text files,
+    each a document; those that are hidden, and the `tokenizer.json` of the set, are none.
 
     Raises ConfigError for what is missing, empty or cut short.
     """
@@ -49,6 +50,8 @@ def open_documents(place: str) -> Documents:
     if place == "stdlib":
         return _standard_library()
     folder = Path(place)
+    if is_parquet(place):
+        return Texts(place)
     if "://" in place or (folder / "manifest.json").is_file():
         return Records(packed.open_set(place))
     if not folder.is_dir():
@@ -148,6 +151,8 @@ def _digest(names: Iterable[str], texts: Iterable[bytes]) -> str:
 
 def in_order(documents: Documents) -> NDArray[np.integer]:
     """Return the numbers of the documents in the order of their stream of tokens: shuffled, always alike."""
+    if isinstance(documents, Texts):
+        return np.arange(len(documents.sizes))  # shuffled already, within what can be read at once
     return np.random.default_rng(DATASET_SEED).permutation(len(documents.sizes))
 
 

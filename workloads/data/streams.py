@@ -1,8 +1,8 @@
 """All tokens of a set of documents, one document after the other, of which any part can be read.
 
-A stream lies in a file that is made once and mapped into memory. Where the sizes of the documents tell where each
-begins (a packed set whose bytes are the tokens, or whose records are arrays of tokens), nothing is made, and the
-records are read.
+A stream lies in a file that is made once and mapped into memory. Where it is known without that where tokens lie (a
+packed set whose bytes are the tokens, or whose records are arrays of tokens; a column of lists of tokens in Parquet
+files), nothing is made, and what is needed is read.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from numpy.typing import NDArray
 
 from workloads.data.documents import Documents, Records, in_groups, in_order
 from workloads.data.packed import read_array
+from workloads.data.parquet import Column
 from workloads.data.places import own_folder, replacing, short_hash
 from workloads.data.tokenizer import Bytes, Tokenizer
 from workloads.frame.config import ConfigError
+
+#: Tokens from some positions on, and for each the number of its document, counted from 1 at the position.
+Parts = tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
 class Stream(Protocol):
     """Tokens by position, from several threads at a time."""
 
-    ends: NDArray[np.int64]  #: where each document ends, ascending; the last one is the length
-
-    def read(self, starts: NDArray[np.int64], length: int) -> NDArray[np.int32]:
-        """[len(starts), length]: so many tokens from each of these positions on."""
+    def __len__(self) -> int: ...
+    def read(self, starts: NDArray[np.int64], length: int) -> Parts:
+        """Return tokens and their documents, each [len(starts), length]."""
         ...
 
 
@@ -40,8 +43,12 @@ class FileStream:
         self.ends = _encode(documents, tokenizer, place, dtype) if ends is None else ends
         self._tokens = np.memmap(place, dtype, "r")
 
-    def read(self, starts: NDArray[np.int64], length: int) -> NDArray[np.int32]:
-        return np.stack([self._tokens[at : at + length] for at in starts.tolist()]).astype(np.int32)
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def read(self, starts: NDArray[np.int64], length: int) -> Parts:
+        tokens = np.stack([self._tokens[at : at + length] for at in starts.tolist()])
+        return tokens.astype(np.int32), _numbered(self.ends, starts, length)
 
 
 def _kept(place: Path, dtype: np.dtype[np.unsignedinteger]) -> NDArray[np.int64] | None:
@@ -90,7 +97,10 @@ class RecordStream:
         self._numbers = order[lengths > 0]
         self.ends = np.cumsum(lengths[lengths > 0])
 
-    def read(self, starts: NDArray[np.int64], length: int) -> NDArray[np.int32]:
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def read(self, starts: NDArray[np.int64], length: int) -> Parts:
         first = np.searchsorted(self.ends, starts, side="right")
         last = np.searchsorted(self.ends, starts + length - 1, side="right")
         needed = np.unique(
@@ -103,7 +113,7 @@ class RecordStream:
             row[:] = np.concatenate([documents[at] for at in range(a, b + 1)])[
                 begin : begin + length
             ]
-        return tokens
+        return tokens, _numbered(self.ends, starts, length)
 
     def _documents(self, places: NDArray[np.integer]) -> list[NDArray[np.integer]]:
         """Return the tokens of the documents at these places of the stream."""
@@ -125,12 +135,66 @@ class RecordStream:
             raise ConfigError(
                 f"{where} is no list of tokens as the first is, but {array.dtype} {array.shape}"
             )
-        if array.min() < 0 or array.max() >= self._vocabulary:
-            odd = array.min() if array.min() < 0 else array.max()
-            raise ConfigError(
-                f"{where} has the token {odd}, and the model knows {self._vocabulary}"
-            )
+        _check_tokens(array, self._vocabulary, where)
         return array
+
+
+class ColumnStream:
+    """The lists of tokens in a column of Parquet files. Before they are read, the size of each row group is known."""
+
+    def __init__(self, column: Column, vocabulary: int) -> None:
+        self._column = column
+        self._vocabulary = vocabulary
+        self._ends = np.cumsum([group.values for group in column.groups], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def read(self, starts: NDArray[np.int64], length: int) -> Parts:
+        tokens = np.empty((len(starts), length), dtype=np.int32)
+        new = np.zeros((len(starts), length), dtype=np.int32)
+        # in the order of the stream a row group is read once, even if one alone is held
+        for row in np.argsort(starts).tolist():
+            done = 0
+            while done < length:
+                at = int(starts[row]) + done
+                group = int(np.searchsorted(self._ends, at, side="right"))
+                values, begins = self._group(group)
+                first = at - int(self._ends[group]) + len(values)
+                count = min(length - done, len(values) - first)
+                tokens[row, done : done + count] = values[first : first + count]
+                new[row, done : done + count] = begins[first : first + count]
+                done += count
+        new[:, 0] = 1
+        return tokens, new.cumsum(axis=1, dtype=np.int32)
+
+    def _group(self, number: int) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
+        """Return the tokens of a row group, and for each 1 if a list begins with it, else 0."""
+        values, lengths = self._column.lists(number)
+        where = f"data={self._column.place}: {self._column.name(number)}"
+        if len(values) != self._column.groups[number].values or not np.all(lengths > 0):
+            raise ConfigError(f"{where} has rows without tokens; leave them out")
+        _check_tokens(values, self._vocabulary, where)
+        begins = np.zeros(len(values), dtype=np.int32)
+        begins[np.cumsum(lengths) - lengths] = 1
+        return values, begins
+
+
+def _check_tokens(tokens: NDArray[np.number], vocabulary: int, where: str) -> None:
+    """Raise ConfigError for a token that is not in the vocabulary."""
+    if tokens.min() < 0 or tokens.max() >= vocabulary:
+        odd = tokens.min() if tokens.min() < 0 else tokens.max()
+        raise ConfigError(f"{where} has the token {odd}, and the model knows {vocabulary}")
+
+
+def _numbered(ends: NDArray[np.int64], starts: NDArray[np.int64], length: int) -> NDArray[np.int32]:
+    """Return the documents of so many tokens from each start on, where all documents end at `ends`."""
+    new = np.zeros((len(starts), length), dtype=np.int32)
+    new[:, 0] = 1
+    for row, start in zip(new, starts.tolist(), strict=True):
+        first, last = np.searchsorted(ends, (start, start + length - 1), side="right")
+        row[ends[first:last] - start] = 1
+    return new.cumsum(axis=1, dtype=np.int32)
 
 
 def _array_lengths(records: Records) -> NDArray[np.int64]:

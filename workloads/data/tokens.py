@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.data.documents import Records, open_documents
+from workloads.data.parquet import Column, is_parquet
 from workloads.data.places import data_place, short_hash
 from workloads.data.rows import Dataset, Rows
-from workloads.data.streams import FileStream, RecordStream, Stream
+from workloads.data.streams import ColumnStream, FileStream, RecordStream, Stream
 from workloads.data.tokenizer import Bytes, Tokenizer, choose
 from workloads.frame.config import ConfigError
 
@@ -39,7 +40,7 @@ class Text:
 
     def __len__(self) -> int:
         """All its tokens."""
-        return int(self.stream.ends[-1])
+        return len(self.stream)
 
     def dataset(self, sequence: int, *, segments: bool = True, most_tested: int = 256) -> Dataset:
         """Rows of `tokens`, int32 [sequence + 1]. With `segments` also which document of the row each token is of,
@@ -65,20 +66,16 @@ def open_text(data: str, tokenizer: str = "bytes", vocabulary: int = 0) -> Text:
     Python's library) as tokens.
 
     `tokenizer` is `bytes`, `bpe` or the path of a `tokenizer.json` (see `tokenizer.choose`); or `none`: each record of
-    a packed set is an array of tokens. `vocabulary` is how many tokens the model knows; 0: as many as there are.
+    a packed set is an array of tokens, or each row of Parquet files a list of them. `vocabulary` is how many tokens the
+    model knows; 0: as many as there are.
 
     Tokens and a tokenizer that have to be made are made once and kept on this host, in TPUJOB_CACHE or the workdir.
     Raises ConfigError for data or a tokenizer that cannot be used, and for more tokens than the model knows.
     """
     data = data_place(data, "stdlib")
-    documents = open_documents(data)
     if tokenizer == "none":
-        if not isinstance(documents, Records):
-            raise ConfigError(f"tokenizer=none: data={data} is no packed set of arrays of tokens")
-        if not vocabulary:
-            raise ConfigError("tokenizer=none: nothing says how many tokens there are; set vocab")
-        stream = RecordStream(documents, None, vocabulary)
-        return Text(data, stream, None, vocabulary, short_hash(documents.identity))
+        return _tokens(data, vocabulary)
+    documents = open_documents(data)
     chosen = choose(tokenizer, documents, vocabulary)
     if vocabulary and chosen.size > vocabulary:
         raise ConfigError(
@@ -91,6 +88,23 @@ def open_text(data: str, tokenizer: str = "bytes", vocabulary: int = 0) -> Text:
         stream = FileStream(documents, chosen)
     identity = short_hash(documents.identity, chosen.identity)
     return Text(data, stream, chosen, vocabulary, identity)
+
+
+def _tokens(data: str, vocabulary: int) -> Text:
+    """Return data that came as tokens."""
+    if not vocabulary:
+        raise ConfigError("tokenizer=none: nothing says how many tokens there are; set vocab")
+    if is_parquet(data):
+        column = Column(data, tokens=True)
+        stream, identity = ColumnStream(column, vocabulary), column.identity
+    else:
+        documents = open_documents(data)
+        if not isinstance(documents, Records):
+            raise ConfigError(
+                f"tokenizer=none: data={data} is no packed set of arrays of tokens, nor Parquet files"
+            )
+        stream, identity = RecordStream(documents, None, vocabulary), documents.identity
+    return Text(data, stream, None, vocabulary, short_hash(identity))
 
 
 @dataclass(frozen=True)
@@ -108,17 +122,5 @@ class TokenRows:
 
     def take(self, which: NDArray[np.integer]) -> Rows:
         starts = (self.first + which.astype(np.int64)) * self.sequence
-        rows: Rows = {"tokens": self.stream.read(starts, self.sequence + 1)}
-        if self.segments:
-            rows["segments"] = _segments(self.stream.ends, starts, self.sequence + 1)
-        return rows
-
-
-def _segments(ends: NDArray[np.int64], starts: NDArray[np.int64], length: int) -> NDArray[np.int32]:
-    """[len(starts), length]: the documents of each row, numbered from 1."""
-    new = np.zeros((len(starts), length), dtype=np.int32)
-    new[:, 0] = 1
-    for row, start in zip(new, starts.tolist(), strict=True):
-        first, last = np.searchsorted(ends, (start, start + length - 1), side="right")
-        row[ends[first:last] - start] = 1
-    return new.cumsum(axis=1, dtype=np.int32)
+        tokens, segments = self.stream.read(starts, self.sequence + 1)
+        return {"tokens": tokens, "segments": segments} if self.segments else {"tokens": tokens}

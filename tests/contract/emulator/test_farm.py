@@ -30,7 +30,8 @@ def test_a_session_has_the_environment_of_a_tpu_vm_and_nothing_of_the_farm(farm:
     assert env["STORAGE_EMULATOR_HOST"] == "http://127.0.0.1:1"
     assert env["GCE_METADATA_HOST"].startswith(f"{address}:")
     names = {"HOME", "USER", "LOGNAME", "SHELL", "LANG", "PATH", "TMPDIR", "GCE_METADATA_HOST"}
-    names |= {"JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "TPUJOB_DEVICES", "STORAGE_EMULATOR_HOST"}
+    names |= {"JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "PJRT_DEVICE", "CPU_NUM_DEVICES"}
+    names |= {"TPUJOB_DEVICES", "STORAGE_EMULATOR_HOST"}
     names |= {"TPUJOB_MEMORY", "TPUJOB_VMSTAT", "TPUJOB_PACKAGE_LOCKS", "TPUJOB_ROUTES"}
     names |= {"GCE_METADATA_IP", *cluster_variables([address], 0, 1)}
     of_the_shell = {"PWD", "SHLVL", "_", "OLDPWD"}

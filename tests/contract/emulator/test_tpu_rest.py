@@ -58,6 +58,9 @@ def ask(cloud: Cloud, method: str, path: str, body: Any = None, **headers: str) 
     return status, answer
 
 
+V6E = {"acceleratorType": "v6e-8", "runtimeVersion": "v2-alpha-tpuv6e"}
+
+
 def asked(id: str, **fields: Any) -> dict[str, Any]:
     """The body of a request for a queued resource with one node."""
     return {"tpu": {"nodeSpec": [{"parent": PARENT, "nodeId": id, "node": SPEC}]}, **fields}
@@ -164,6 +167,13 @@ ONE, ASK = f"{V2}/nodes?nodeId=one", "queuedResources?queuedResourceId=one"
         (
             "POST",
             f"{ALPHA}/{ASK}",
+            asked("one", provisioningModel="RESERVATION_BOUND"),
+            "",
+            "RESERVATION_BOUND needs a reservation_name",
+        ),
+        (
+            "POST",
+            f"{ALPHA}/{ASK}",
             asked("one", provisioningModel="LATER"),
             "",
             "Invalid value at 'queued_resource.provisioning_model': 'LATER'",
@@ -236,7 +246,9 @@ def test_fields_that_the_library_lacks_are_shown_as_they_were_sent(cloud: Cloud)
     """In every answer of v2alpha1, and in none of v2."""
     sent = {"provisioningModel": "FLEX_START", "runDuration": {"maxRunDuration": "3600s"}}
     path = f"/tpu.googleapis.com{ALPHA}/queuedResources"
-    status, _ = ask(cloud, "POST", f"{path}?queuedResourceId=flex", asked("flex", **sent))
+    body = asked("flex", **sent)
+    body["tpu"]["nodeSpec"][0]["node"] = V6E
+    status, _ = ask(cloud, "POST", f"{path}?queuedResourceId=flex", body)
     assert status == 200
     client = cloud.client()
     until(lambda: queued_state(client, "flex") == "ACTIVE", "ACTIVE")

@@ -5,10 +5,13 @@ import json
 import os
 import pty
 import re
+import signal
+import socket
 import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +21,14 @@ import pytest
 
 from tests.contract.hosts.strange_server import StrangeServer
 from tests.support.farm_rig import FarmProcess, alive, slice_at, until
-from tpujob.adapters.ssh import SshHosts, new_private_key, open_session, public_line
+from tests.support.ports import reserved
+from tpujob.adapters.ssh import (
+    HostCommand,
+    SshHosts,
+    new_private_key,
+    open_session,
+    public_line,
+)
 from tpujob.adapters.ssh import session as ssh_session
 from tpujob.adapters.ssh.keys import LIFETIME, SKEW
 from tpujob.api import HostAccess
@@ -85,6 +95,19 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     rig.close()
 
 
+#: forwards ports until it is interrupted, and prints what happens
+FORWARDER = """
+import json, sys
+from tpujob.adapters.ssh import forward_ports
+access, key, forwards = json.loads(sys.argv[1])
+told = lambda *words: print(*words, flush=True)
+try:
+    forward_ports(access, key, forwards, connected=lambda: told("open"), refused=lambda text: told("refused", text))
+except KeyboardInterrupt:
+    told("ended")
+"""
+
+
 def run(access: HostAccess, key: str, command: list[str]) -> int:
     """Run a command in a session without input and output, and return its exit code."""
     with open(os.devnull, "r+b", buffering=0) as null:
@@ -129,6 +152,77 @@ def test_a_reader_that_goes_away_ends_the_session(rig: Rig):
     child.stdout.close()
     assert child.wait(60) == 141
     child.stderr.close()
+
+
+def test_the_lines_of_a_command_are_read_from_both_streams(rig: Rig):
+    lines: list[tuple[bytes, bool]] = []
+    script = "echo out $1; echo err >&2; read word; printf 'no end'; exit 3"
+    command = HostCommand(rig.access, rig.key, ["sh", "-c", script, "sh", "it's $HOME"], ["gcloud"])
+    assert command.run(lambda text, is_error: lines.append((text, is_error))) == 3
+    command.close()
+    assert sorted(lines) == [(b"err", True), (b"no end", False), (b"out it's $HOME", False)]
+
+
+def test_a_command_that_is_closed_ends_at_once(rig: Rig):
+    command = HostCommand(rig.access, rig.key, ["sleep", "600"], ["gcloud"])
+    threading.Timer(0.5, command.close).start()
+    assert command.run(lambda *_: None) != 0
+
+
+class Forwarder:
+    """A process that forwards a port of this machine."""
+
+    def __init__(self, rig: Rig, local: int, remote: int) -> None:
+        self.port = local
+        text = json.dumps([rig.access, rig.key, [f"127.0.0.1:{self.port}:localhost:{remote}"]])
+        pipe = subprocess.PIPE
+        self.child = subprocess.Popen(
+            [sys.executable, "-c", FORWARDER, text], stdout=pipe, stderr=pipe, text=True
+        )
+
+    def line(self) -> str:
+        assert self.child.stdout is not None
+        return self.child.stdout.readline().strip()
+
+    def interrupt(self) -> str:
+        self.child.send_signal(signal.SIGINT)
+        return self.child.communicate(timeout=60)[0].strip()
+
+
+def test_a_port_of_this_machine_leads_to_one_of_the_host_until_ctrl_c(rig: Rig):
+    with reserved() as local, socket.create_server(("127.0.0.1", 0)) as program:
+        forwarder = Forwarder(rig, local, program.getsockname()[1])
+        assert forwarder.line() == "open"
+        with socket.create_connection(("127.0.0.1", forwarder.port), 60) as browser:
+            accepted, _ = program.accept()
+            with accepted:
+                browser.sendall(b"hello")
+                assert accepted.recv(5) == b"hello"
+                accepted.sendall(b"there")
+                assert browser.recv(5) == b"there"
+        assert forwarder.interrupt() == "ended"
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", forwarder.port), 5)
+
+
+def test_a_port_at_which_nothing_listens_yet_is_named(rig: Rig):
+    with reserved() as local, reserved() as remote:
+        forwarder = Forwarder(rig, local, remote)
+        assert forwarder.line() == "open"
+        with socket.create_connection(("127.0.0.1", local), 60) as browser:
+            assert browser.recv(1) == b""
+        assert "open failed" in forwarder.line()
+        assert forwarder.interrupt() == "ended"
+
+
+def test_a_port_of_this_machine_that_is_in_use_is_refused(rig: Rig):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        _, err = Forwarder(rig, port, 6006).child.communicate(timeout=60)
+        assert f"port {port} of this machine is in use" in err
+        forwards = [f"127.0.0.1:{port}:localhost:6006"]
+        with pytest.raises(BadRequest, match="is in use"):
+            open_session(rig.access, rig.key, ["true"], forwards=forwards)
 
 
 def test_a_person_gets_a_terminal_of_the_size_of_the_window(rig: Rig):
@@ -221,7 +315,9 @@ def test_a_session_outlives_its_certificate_and_clocks_may_differ_a_little(rig: 
     assert run(soon, rig.key, [*lasts, over]) == 9
 
 
-def test_a_certificate_says_whose_it_is_and_allows_a_terminal_alone(rig: Rig, tmp_path: Path):
+def test_a_certificate_says_whose_it_is_and_allows_a_terminal_and_ports_alone(
+    rig: Rig, tmp_path: Path
+):
     file = tmp_path / "key-cert.pub"
     file.write_text(rig.access["certificate"])
     shown = subprocess.run(
@@ -230,7 +326,7 @@ def test_a_certificate_says_whose_it_is_and_allows_a_terminal_alone(rig: Rig, tm
     assert 'Key ID: "ada for job 000001"' in shown
     named = r"Principals: \n\s+tpujob\n\s+epoch-0\n\s+Critical Options: \(none\)"
     assert re.search(named, shown)
-    assert re.search(r"Extensions: \n\s+permit-pty\n?$", shown)
+    assert re.search(r"Extensions: \n\s+permit-port-forwarding\n\s+permit-pty\n?$", shown)
 
 
 @pytest.mark.parametrize("key", ["", "ssh-ed25519 AAAA", "ssh-rsa AAAA", "ssh-ed25519 \u00e4"])

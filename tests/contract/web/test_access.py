@@ -49,14 +49,17 @@ MATRIX: dict[str, tuple[str, str]] = {
         ("whoami", "plan", "estimate", "compare", "reached", "list", "cost", "ledger"), EVERYBODY
     ),
     **dict.fromkeys(
-        ("budgets", "happened", "capacity", "get", "events", "metrics", "follow"), EVERYBODY
+        ("budgets", "happened", "capacity", "get", "events", "metrics", "curves", "follow"),
+        EVERYBODY,
     ),
     **dict.fromkeys(("health", "backend_metrics"), EVERYBODY),
     **dict.fromkeys(("put_bundle", "create"), ("submitter", "submitter")),
     **dict.fromkeys(("secrets", "set_secret", "remove_secret"), ("submitter", "submitter")),
     **dict.fromkeys(("logs", "log_block", "log_window", "diff", "patch"), ("viewer", "admin")),
-    **dict.fromkeys(("log_search",), ("viewer", "admin")),
-    **dict.fromkeys(("access", "cancel", "resume", "delete", "clean"), ("submitter", "admin")),
+    **dict.fromkeys(("log_search", "outputs", "read_files"), ("viewer", "admin")),
+    **dict.fromkeys(
+        ("access", "write_files", "cancel", "resume", "delete", "clean"), ("submitter", "admin")
+    ),
     **dict.fromkeys(("queue", "shares"), EVERYBODY),
     **dict.fromkeys(("hold", "release", "top", "requeue", "annotate"), ("submitter", "admin")),
     **dict.fromkeys(("hosts", "pin_host", "clear_host", "leaks", "sweep"), ("admin", "admin")),
@@ -281,6 +284,8 @@ ROUTES = {
     "GET /v1/jobs/{job}/logs/block": "log_block", "GET /v1/jobs/{job}/logs/window": "log_window",
     "GET /v1/jobs/{job}/logs/search": "log_search",
     "GET /v1/jobs/{job}/metrics": "metrics", "GET /v1/jobs/{job}/patch": "patch",
+    "GET /v1/jobs/{job}/outputs": "outputs",
+    "POST /v1/jobs/{job}/files/read": "read_files", "POST /v1/jobs/{job}/files/write": "write_files",
     "POST /v1/jobs/{job}/access": "access", "POST /v1/jobs/{job}/cancel": "cancel",
     "POST /v1/jobs/{job}/resume": "resume", "POST /v1/jobs/{job}/delete": "delete",
     "POST /v1/jobs/{job}/hold": "hold", "POST /v1/jobs/{job}/release": "release",
@@ -300,7 +305,8 @@ ROUTES = {
     **{f"GET /jobs/{{job}}{below}{twin}": method
        for below, method in (("", "get"), ("/metrics", "metrics"), ("/spec", "get"), ("/code", "patch"))
        for twin in ("", ".json")},
-    "GET /diff": "diff", "GET /diff.json": "diff", "POST /hosts": "pin_host",
+    "GET /v1/curves": "curves", "GET /compare": "curves", "GET /compare.json": "curves",
+    "GET /spend.csv": "cost", "GET /diff": "diff", "GET /diff.json": "diff", "POST /hosts": "pin_host",
     **{f"GET /{page}{twin}": method
        for page, method in (("capacity", "capacity"), ("queue", "queue"), ("hosts", "hosts"), ("spend", "cost"),
                             ("events", "happened"))
@@ -372,6 +378,7 @@ def test_every_route_asks_for_one_method_of_the_table() -> None:
 
 #: by method, what its address names beside the job
 QUERIES = {
+    "curves": "?jobs={job}",
     "diff": "?a={job}&b={job}",
     "follow": "?job={job}&timeout=0",
     "put_bundle": "?bucket=gs://tpujob-us-central2",

@@ -32,7 +32,7 @@ from tests.support.waiting import LONG
 from tpujob import __version__, errors
 from tpujob.adapters.http import client as remote_module
 from tpujob.adapters.http.client import RemoteJobs
-from tpujob.api import BrokenView, HostAccess, JobsApi, ListQuery, LogPage
+from tpujob.api import BrokenView, CallerView, HostAccess, JobsApi, ListQuery, LogPage
 from tpujob.domain import paging
 from tpujob.errors import BackendGone, BadRequest, NotFound, Transient
 from tpujob.lib import unix_sockets
@@ -52,12 +52,14 @@ CALLS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("whoami", "budgets", "ledger", "cost", "reached"), NOTHING),
     **dict.fromkeys(("secrets", "queue", "shares"), NOTHING),
     **dict.fromkeys(("health", "channels", "hosts", "members", "leaks", "sweep", "fsck"), NOTHING),
+    **dict.fromkeys(("outputs", "read_files", "write_files"), JOB),
     **dict.fromkeys(("get", "patch", "hold", "release", "top", "requeue", "delete"), JOB),
     "plan": {"spec": {"name": "x"}},
     "create": {"spec": {"name": "x"}, "bundles": ["gs://b/1"], "idempotency_key": "k"},
     "events": {"job": "digits", "after": 1},
     "metrics": JOB,
-    "logs": {"job": "42", "host": 0, "attempt": 1, "tail": 0},
+    "curves": {"jobs": ["42", "digits"]},
+    "logs": {"job": "42", "host": 0, "attempt": 1, "tail": 0, "since": 1.5},
     "log_block": {"job": "42", "host": 0, "cursor": ""},
     "log_window": {"job": "42", "query": {"part": 0.0, "lines": 5}},
     "log_search": {"job": "42", "query": {"text": "a b&c", "regexp": True}},
@@ -73,6 +75,26 @@ CALLS: dict[str, dict[str, Any]] = {
     "pin_host": {"physical": NAME, "verdict": "good"},
     "give_role": {"name": "zoe@example.org", "role": "viewer"},
 }
+
+
+def test_a_slow_answer_is_noted_once_and_a_long_poll_never(
+    api: ScriptedJobs, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_module, "SLOW", 0.01)
+    noted = threading.Semaphore(0)
+
+    def answer(_: ScriptedJobs) -> CallerView:
+        assert noted.acquire(timeout=LONG), "it is noted while the answer is awaited"
+        return CallerView(id="1", name="ada", role="viewer")
+
+    monkeypatch.setattr(ScriptedJobs, "_on_whoami", answer, raising=False)
+    remote = RemoteJobs(url)
+    remote.slow = noted.release
+    assert remote.whoami()["name"] == "ada"
+    assert remote.slow is None
+    remote.slow = noted.release
+    next(remote.follow("42", timeout=1.0))
+    assert not noted.acquire(blocking=False)
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -24,6 +24,7 @@ PAGES = (
     Shown("/hosts", "hosts"),
     Shown("/spend", "spend"),
     Shown("/spend?by=job", "spend-by-job"),
+    Shown("/spend?by=user&then=day&month=2025-12", "spend-month"),
     Shown("/events", "events"),
     Shown("/confirm/cancel?job=000001&job=000007&job=000009", "confirm"),
     Shown("/jobs/000001/logs", "logs", MISSING),
@@ -42,5 +43,6 @@ PAGES = (
     Shown("/jobs/000001/code", "no-such-code", MISSING),
     Shown("/jobs/000001/clean", "job-clean", MISSING),
     Shown("/jobs/000007/resume", "job-resume", NOT_NOW),
+    Shown("/compare?jobs=000001,000002,000007", "compare", MISSING),
     Shown("/diff?a=000001&b=000002", "diff", MISSING),
 )

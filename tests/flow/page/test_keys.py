@@ -54,12 +54,16 @@ def test_keys_go_through_the_rows_and_open_one(site: Site, open_tab: OpenTab):
     page.wait_for_url("**/jobs/000015")
 
 
-def test_the_key_of_a_selection_does_nothing_for_a_viewer(site: Site, open_tab: OpenTab):
+def test_a_viewer_selects_jobs_to_compare_and_may_do_nothing_else(site: Site, open_tab: OpenTab):
     site.store_jobs(lab.full())
     page = open_tab(ALL, name="eve")
-    for key in "jxj":
+    for key in "jxjx":
         page.keyboard.press(key)
     expect(page.locator("#rows tr").nth(1)).to_have_class(re.compile(r"\bat\b"))
+    expect(page.locator(".bulk button")).to_have_text(["Compare"])
+    page.get_by_role("button", name="Compare").click()
+    page.wait_for_url("**/compare?job=*&job=*")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Compare 2 jobs")
 
 
 def test_keys_are_letters_in_a_text_field(site: Site, open_tab: OpenTab):

@@ -5,8 +5,9 @@ from playwright.sync_api import expect
 
 from tests.flow.page import lab
 from tests.flow.page.conftest import NARROW, OpenTab, Site
-from tests.flow.page.story import axe
+from tests.flow.page.story import axe, fits
 from tests.support.stage import SPEC
+from tpujob.domain import text
 from tpujob.domain.model import State
 
 NAMED = {"x-test-name": "ada"}
@@ -75,6 +76,33 @@ def test_a_long_name_leaves_room_for_what_it_has_spent(site: Site, open_tab: Ope
     expect(page.locator("#rows .person")).to_have_attribute("title", "n" * 200)
 
 
+def test_last_months_dollars_of_one_owner_are_found_by_clicks(
+    site: Site, open_tab: OpenTab
+) -> None:
+    site.store_jobs(lab.full())
+    page = open_tab("/spend", scripts=False, view=NARROW)
+    page.get_by_role("link", name="Last month").click()
+    expect(page.get_by_text("2025-12-01 to 2025-12-31")).to_be_visible()
+    expect(page.locator("footer code")).to_have_text("tpujob cost report --by user --month 2025-12")
+    costs = site.api.cost(by="user", since="2025-12-01", until="2025-12-31")
+    spent = {row["key"]: text.dollars(row["list_micros"]) for row in costs["rows"]}
+    row = page.locator("#rows tr", has_text="bob")
+    expect(row.locator("td").nth(2)).to_have_text(spent["bob"])
+    expect(page.locator(".bars rect")).to_have_count(31)
+    page.get_by_role("link", name="× Day").click()
+    row = page.locator("tr", has_text="bob")
+    expect(row.locator("td").first).to_have_text(spent["bob"])
+    fits(page)
+    rows = site.page("/spend.csv?by=user&then=day&month=2025-12").text
+    assert rows.startswith("user,day,name,part,")
+    assert ",2026-" not in rows
+    page = open_tab("/spend?by=share&then=type")
+    axe(page)
+    page.get_by_label("From").fill("2025-12-31")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**/spend?by=share&then=type&since=2025-12-31")
+
+
 def test_spend_by_user_leads_to_the_jobs_of_one(site: Site, open_tab: OpenTab) -> None:
     site.store_jobs(lab.full())
     site.api.create({**SPEC, "tpu": {"type": "v4-16"}, "budget": {"usd": 50}})
@@ -82,10 +110,10 @@ def test_spend_by_user_leads_to_the_jobs_of_one(site: Site, open_tab: OpenTab) -
     axe(open_tab("/spend"))
     page = open_tab("/spend", scripts=False)
     expect(page.locator("#rows tr")).to_have_count(3)  # all, and two users
-    page.get_by_role("link", name="Zone").click()
+    page.get_by_role("link", name="Zone", exact=True).click()
     expect(page.locator("#rows th", has_text="us-central2-b")).to_be_visible()
     expect(page.locator("#rows th", has_text="no zone")).to_have_count(0)  # nothing is billed
-    page.get_by_role("link", name="User").click()
+    page.get_by_role("link", name="User", exact=True).click()
     page.get_by_role("link", name="bob").click()
     expect(page.get_by_text("Only jobs of bob")).to_be_visible()
     expect(page.locator("footer code")).to_have_text("tpujob cost report --by job --user bob")

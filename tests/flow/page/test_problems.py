@@ -25,6 +25,8 @@ SENSELESS = (
     ("/jobs/000001/code", 404, "has no diff"),
     ("/jobs/000001/resume", 409, "is already active"),
     ("/jobs/000001/resume", 409, 'href="../../jobs/000001">Job 000001</a>'),
+    ("/compare", 400, "A comparison needs jobs"),
+    ("/compare?jobs=000001,000009", 404, "000009"),
     ("/diff?a=000001", 400, "A comparison needs two jobs"),
     ("/diff?a=000001&b=000009", 404, "000009"),
     ("/spend?by=colour", 400, "colour"),
@@ -57,8 +59,9 @@ def test_what_is_not_allowed_is_not_offered(site: Site):
     for name, is_offered in (("ada", True), ("eve", False)):
         page = site.page("/?who=everyone", name).text
         assert '<tr id="job-' in page
-        for part in ('type="checkbox" name="job"', "Cancel…</button>"):
+        for part in ("Resume…</button>", "Cancel…</button>"):
             assert (part in page) is is_offered, part
+        assert 'formaction="./compare">Compare</button>' in page, "everybody may compare"
 
 
 def test_a_job_of_another_user_says_why_it_stays(site: Site):

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import yaml
 
 from tests.support.local_stack import LocalStack
 from tests.support.paths import ROOT
+from tests.support.ports import reserved
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(900)
@@ -176,6 +178,64 @@ def test_ssh_opens_a_real_session_on_the_host_that_is_named(stack: LocalStack) -
     (slice,) = stack.job(job_id)["slices"]
     assert slice["host_keys"] == "published", "the emulated hosts publish theirs"
     stack.run("delete", job_id, "--yes")
+
+
+SAVES = """
+mkdir -p checkpoints/200 && echo weights of host $TPUJOB_HOST > checkpoints/200/params
+if [ $TPUJOB_HOST = 0 ]; then sleep 600; fi
+python3 -m http.server --bind 127.0.0.1 %d --directory checkpoints >/dev/null 2>&1
+"""
+
+
+@pytest.mark.slow
+def test_files_commands_and_ports_of_a_running_job_are_at_hand(stack: LocalStack) -> None:
+    with reserved() as port, reserved() as local:
+        job_id = stack.create("metre", SAVES % port, outputs="checkpoints")
+        stack.until(job_id, "running")
+        _copies_files(stack, job_id)
+        _runs_commands(stack, job_id)
+        _forwards(stack, job_id, local, port)
+        stack.run("delete", job_id, "--yes")
+
+
+def _copies_files(stack: LocalStack, job_id: str) -> None:
+    paths = [f"outputs/host-{host}/checkpoints/200" for host in (0, 1)]
+    rows = lambda: stack.json("outputs", job_id)["rows"]  # noqa: E731
+    saved = until(lambda: (r := rows()) and len(r) == 2 and r, "both hosts saved", 120, pause=1)
+    assert [(row["path"], row["step"], row["files"]) for row in saved] == [
+        (p, 200, 1) for p in paths
+    ]
+    assert "tpujob cp" in stack.run("outputs", job_id)
+
+    copied = stack.run("cp", f"{job_id}:outputs/host-*/checkpoints/200", "here")
+    assert "Copied 2 objects" in copied
+    file = stack.folder / "here/host-1/checkpoints/200/params"
+    assert file.read_text() == "weights of host 1\n"
+    file.write_text("better")
+    stack.run("cp", str(file), f"{job_id}:outputs/mine/")
+    stack.run("cp", "metre:outputs/mine", ".")
+    assert (stack.folder / "mine/params").read_text() == "better"
+
+
+def _runs_commands(stack: LocalStack, job_id: str) -> None:
+    lines = stack.run("exec", job_id, "--", "sh", "-c", 'echo "$1"', "sh", "it's $HOME")
+    assert sorted(lines.splitlines()) == ["0| it's $HOME", "1| it's $HOME"]
+    fails = stack.run("exec", job_id, "--", "sh", "-c", "exit 3", code=3)
+    assert "exit code 3 on hosts 0, 1" in fails
+    assert stack.run("exec", job_id, "--host", "1", "--", "echo", "one") == "one\n"
+    stack.run("exec", job_id, "--host", "2", "--", "true", code=3)
+
+
+def _forwards(stack: LocalStack, job_id: str, local: int, port: int) -> None:
+    forward = stack.popen("forward", job_id, f"{local}:{port}", "--host", "1")
+    assert forward.stdout is not None
+    assert f"http://localhost:{local} leads to port {port} of host 1" in forward.stdout.readline()
+    url = f"http://localhost:{local}/200/params"
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        assert answer.read() == b"weights of host 1\n"
+    forward.send_signal(signal.SIGINT)
+    assert f"Job {job_id} continues" in forward.communicate(timeout=60)[1]
+    assert forward.returncode == 130
 
 
 @pytest.mark.slow

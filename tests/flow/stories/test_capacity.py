@@ -23,7 +23,7 @@ def asked(stage: Stage, job_id: str) -> list[str]:
 
 def test_a_stockout_sends_the_job_to_the_next_zone_at_once(stage: Stage) -> None:
     stage.cloud.full = {"us-east5-b"}
-    job_id = stage.create(tpu=V6E)
+    job_id = stage.create(tpu={**V6E, "race": 1})
     before = stage.clock.now()
     job = stage.running(job_id)
     assert asked(stage, job_id) == ["b", "a"]
@@ -107,6 +107,24 @@ def test_resume_gives_a_job_that_waited_too_long_its_time_again(stage: Stage) ->
     stage.clock.sleep(100_000)
     stage.api.resume(job_id)
     stage.running(job_id)
+
+
+@pytest.mark.parametrize(("known", "minutes"), [(4, 30), (5, 5)])
+def test_a_request_waits_for_as_long_as_others_have_waited_in_its_zone(
+    stage: Stage, known: int, minutes: int
+) -> None:
+    """Four waits say nothing; five that took seconds say that a slice comes soon or late."""
+    for number in range(known):
+        earlier = stage.started(name=f"earlier-{number}", tpu={**V6E, "zones": ZONES[:1]})
+        stage.finish(earlier, 0)
+        stage.until(earlier, State.SUCCEEDED)
+    stage.cloud.waiting = {ZONES[0]}
+    job_id = stage.create(tpu={**V6E, "zones": ZONES[:2]})
+    began = stage.clock.now()
+    job = stage.running(job_id)
+    assert [s.zone for s in job.slices] == ZONES[:2]
+    assert minutes * 60 <= stage.clock.now() - began < minutes * 60 + 120
+    assert f"has waited {minutes} min" in job.slices[0].delete_reason
 
 
 def test_in_the_only_zone_the_place_in_the_queue_is_kept(stage: Stage) -> None:

@@ -20,11 +20,11 @@ from tpujob.domain.spec import parse
 from tpujob.errors import BadSpec
 from tpujob.ports import QuotaKind
 
-FLEX = pricing.Pricing("flex-start", quota="spot", ends_by_itself=True)
+OFF_PEAK = pricing.Pricing("off-peak", quota="spot", ends_by_itself=True)
 V4 = "us-central2-b"
-TPU = {"type": "v4-16", "zones": [V4], "pricing": "flex-start"}
+TPU = {"type": "v4-16", "zones": [V4], "pricing": "off-peak"}
 PRICE = Price(
-    *("tpu v4", "us-central2", "flex-start"),
+    *("tpu v4", "us-central2", "off-peak"),
     Decimal("1.5"),
     "chip-hour",
     Source("a page", date(2026, 11, 1)),
@@ -34,32 +34,33 @@ SITE = replace(EVERYWHERE, prices=LIST.over([PRICE]))
 
 @pytest.fixture(autouse=True)
 def _another_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(pricing.PRICINGS, FLEX.name, FLEX)
+    monkeypatch.setitem(pricing.PRICINGS, OFF_PEAK.name, OFF_PEAK)
 
 
 def test_a_row_makes_a_pricing_known(stage: Stage) -> None:
     job_id = stage.create(tpu=TPU)
     view = stage.running(job_id) and stage.api.get(job_id)
-    assert view["pricing"] == "flex-start"
-    assert stage.job(job_id).slices[0].pricing == "flex-start"
+    assert view["pricing"] == "off-peak"
+    assert stage.job(job_id).slices[0].pricing == "off-peak"
     assert "preempted" not in view.get("next", {"text": "preempted"})["text"]
     [row] = stage.api.list()["rows"]
-    assert row["pricing"] == "flex-start"
+    assert row["pricing"] == "off-peak"
     stage.cloud.vanish()
     job = stage.until(job_id, lambda job: job.attempts[0].cause is not None)
     assert job.attempts[0].cause is Cause.LOST_CONTACT, "its end is no preemption"
-    with pytest.raises(BadSpec, match="allowed: spot, on-demand, reserved, flex-start"):
-        stage.create(tpu={**TPU, "pricing": "flex"})
+    with pytest.raises(
+        BadSpec, match="allowed: spot, on-demand, reserved, flex-start, calendar, off-peak"
+    ):
+        stage.create(tpu={**TPU, "pricing": "off"})
 
 
 def test_it_draws_from_the_quota_of_its_row(stage: Stage) -> None:
-    assert kind_of("v4-16", "flex-start") == QuotaKind("v4", "spot")
-    flex, spot = (
-        offers(parse({**SPEC, "tpu": {**TPU, "pricing": name}}))[0]
-        for name in ("flex-start", "spot")
+    assert kind_of("v4-16", "off-peak") == QuotaKind("v4", "spot")
+    off_peak, spot = (
+        offers(parse({**SPEC, "tpu": {**TPU, "pricing": name}}))[0] for name in ("off-peak", "spot")
     )
-    assert circuits.names(flex)[1:] == circuits.names(spot)[1:], "one quota"
-    assert circuits.names(flex)[0] != circuits.names(spot)[0], (
+    assert circuits.names(off_peak)[1:] == circuits.names(spot)[1:], "one quota"
+    assert circuits.names(off_peak)[0] != circuits.names(spot)[0], (
         "a stockout of one is none of the other"
     )
     stage.cloud.quotas = {V4: 8}
@@ -67,7 +68,7 @@ def test_it_draws_from_the_quota_of_its_row(stage: Stage) -> None:
     second = stage.create(tpu={**TPU, "type": "v4-8"}, hand_on=False)
     stage.until(second, lambda job: bool(job.failed_requests) and job.state is State.QUEUED)
     [row] = stage.api.queue()["rows"]
-    assert (row["id"], row["pricing"]) == (second, "flex-start")
+    assert (row["id"], row["pricing"]) == (second, "off-peak")
 
 
 def price_and_life(pricing: str) -> tuple[float | None, float]:
@@ -80,6 +81,6 @@ def price_and_life(pricing: str) -> tuple[float | None, float]:
 
 
 def test_an_estimate_has_its_price_and_counts_on_no_preemptions() -> None:
-    (flex_usd, flex_life), (spot_usd, spot_life) = map(price_and_life, ("flex-start", "spot"))
-    assert (flex_usd, spot_usd) == (12.0, 7.372)
-    assert flex_life > 10 * spot_life
+    (off_peak_usd, off_peak_life), (spot_usd, spot_life) = map(price_and_life, ("off-peak", "spot"))
+    assert (off_peak_usd, spot_usd) == (12.0, 7.372)
+    assert off_peak_life > 10 * spot_life

@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.support import google_project, google_server
+from tests.support.gcloud_project import Parser, parser
 from tests.support.local_stack import Lab
 from tests.support.paths import ROOT
 from tpujob.cli.app import COMMANDS
 from tpujob.domain.spec import jobspec
+
+__all__ = ["parser"]  # a fixture
 
 PAGE = ROOT / "docs" / "google-cloud.md"
 PAGES = {
@@ -46,6 +49,20 @@ def steps() -> list[tuple[str, list[str]]]:
 def test_untested_commands_of_the_page_are_marked(name: str) -> None:
     for block in blocks(PAGES[name], "bash"):
         assert block.startswith(NOT_TRIED), block
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_gclouds_own_parser_accepts_the_untested_commands(
+    name: str, parser: Parser | None, tmp_path: Path
+) -> None:
+    if parser is None:
+        pytest.skip("the Cloud SDK is not installed")
+    lines = "".join(blocks(PAGES[name], "bash")).replace("\\\n", " ").splitlines()
+    commands = [
+        shlex.split(line, comments=True)[1:] for line in lines if line.startswith("gcloud ")
+    ]
+    refused = {" ".join(c): parser.refusal(folder=str(tmp_path), words=c) for c in commands}
+    assert not {command: why for command, why in refused.items() if why}
 
 
 def test_the_page_shows_files_and_enough_commands() -> None:

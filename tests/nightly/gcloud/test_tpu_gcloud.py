@@ -6,7 +6,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ from starlette.responses import Response
 from tests.support import gcloud as sdk
 from tests.support.gcloud import Gcloud
 from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node_state, queued, result, until
-from tpujob.adapters.cloud_tpu.request import Options, queued_request
+from tpujob.adapters.cloud_tpu.request import Options, newer_fields, queued_request
 from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.model import Slice
+from tpujob.emulator import inject
 from tpujob.emulator.http_server import HttpThread, Request
 from tpujob.emulator.tpu import rest
 
@@ -143,6 +144,44 @@ def test_a_slice_is_requested_with_the_fields_that_gcloud_sends(stage: Stage, na
         k: v for k, v in theirs.items() if not listed(k, GCLOUDS_ALONE)
     }
     until(lambda: stage.queued_state(name) == "ACTIVE", f"{name} ACTIVE")
+
+
+#: terms that end by themselves: the words of gcloud's alpha surface, and ours
+ENDING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "tj-000008-1": (
+        ("--provisioning-model=flex-start", "--max-run-duration=6h"),
+        {"pricing": "flex-start", "run_for": 6 * 3600},
+    ),
+    "tj-000008-2": (
+        ("--provisioning-model=reservation-bound", "--reservation=october"),
+        {"pricing": "calendar", "reservation": "october"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDING)
+def test_a_slice_with_a_planned_end_is_requested_as_gcloud_does(stage: Stage, name: str) -> None:
+    words, ours = ENDING[name]
+    stage.cloud.do(inject.add, "reservation", "october", for_s=3600.0)
+    type, runtime = "v6e-8", "v2-alpha-tpuv6e"
+    options = (f"--node-id={name}", f"--accelerator-type={type}", f"--runtime-version={runtime}")
+    stage.gcloud("alpha", *QUEUED, "create", name, *options, IN_ZONE, "--async", *words)
+    (create,) = [request for request in stage.sent if request.query.get("queuedResourceId") == name]
+    assert create.path == f"/v2alpha1/{PARENT}/queuedResources"
+    slice = replace(Slice(name, 1, type, ZONE, "", CLOUD_TPU, runtime, None, 0.0), **ours)
+    request = queued_request(
+        slice, DEFAULTS, project=PROJECT, owner="ada", job_id="000008", public_key=KEY
+    )
+    kind = tpu_v2.QueuedResource
+    message = json_format.MessageToDict(kind.pb(kind(request["queued_resource"])))
+    mine = message | newer_fields(slice)
+    for key in ("provisioningModel", "runDuration", "reservationName", "spot", "guaranteed"):
+        assert mine.get(key) == create.body.get(key), key
+    until(lambda: stage.queued_state(name) == "ACTIVE", f"{name} ACTIVE")
+    (shown,) = json.loads(
+        stage.gcloud(*("alpha", *NODES), "list", IN_ZONE, "--format=json", f"--filter=name:{name}")
+    )
+    assert shown["schedulingConfig"]["terminationTimestamp"]
 
 
 def our_request(name: str, tier: Tier) -> dict[str, Any]:

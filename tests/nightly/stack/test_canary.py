@@ -33,7 +33,7 @@ echo "ValueError: $HF_TOKEN is refused, and so is $WANDB_API_KEY"; exit 1
 WHILE_IT_RUNS: dict[str, list[str] | None] = {
     **dict.fromkeys(("up", "down", "secret", "create", "wait", "delete", "clean", "resume")),
     **{name: [name] for name in ("status", "use", "list", "whoami", "members", "hosts", "leaks", "sweep", "fsck")},
-    **{name: [name, "J"] for name in ("show", "why", "logs", "events")},
+    **{name: [name, "J"] for name in ("show", "why", "logs", "events", "outputs")},
     **{name: [name] for name in ("schema", "version", "doctor", "notifications", "capacity")},
     **{name: [name] for name in ("queue", "shares")},
     "run": ["run", "--type", "v4-8", "--dry-run", "--", "true"],
@@ -41,6 +41,8 @@ WHILE_IT_RUNS: dict[str, list[str] | None] = {
     "open": ["open", "J", "--code"],
     "diff": ["diff", "J", "J"],
     "ssh": ["ssh", "J", "--", "env"],
+    "exec": ["exec", "J", "--", "env"],
+    **{name: [name, "--help"] for name in ("cp", "forward")},  # neither prints what a host has
     "cost": ["cost", "report"],
     "data": ["data", "where", "job.yaml"],
     "emulator": ["emulator", "status"],

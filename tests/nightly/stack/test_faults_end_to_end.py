@@ -1,5 +1,7 @@
 """The emulator's faults against everything real: processes, SSH and storage."""
 
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,26 @@ def test_a_host_out_of_memory_is_named_and_tried_again_once(stack: LocalStack) -
     assert view["cause"] == "OOM_HOST", view["message"]
     assert view["attempts"][1]["host"] == 1
     assert len(view["attempts"]) == 2
+
+
+def test_a_deadline_falls_back_to_on_demand_where_there_is_no_spot(stack: LocalStack) -> None:
+    spot = ("emulator", "quota", "us-central2-b", "v4")
+    stack.run(*spot, "0", "--pricing", "spot")
+    try:
+        finish_by = datetime.fromtimestamp(time.time() + 3 * 3600, UTC).isoformat()
+        tpu = {"type": "v4-16", "pricing": ["spot", "on-demand"]}
+        job_id = stack.create(
+            "due", "echo count; sleep 20", tpu=tpu, time="2m", finish_by=finish_by
+        )
+        view = stack.until(job_id, "running")
+        assert [s["pricing"] for s in view["slices"]][-1] == "on-demand"
+        assert view["deadline"]["latest"] is None, "it has what the net asks for"
+        assert "; on demand; $" in stack.run("why", job_id)
+        view = stack.until(job_id, "succeeded")
+        assert not view["deadline"]["missed"]
+        assert len(view["attempts"]) == 1
+    finally:
+        stack.run(*spot, "none", "--pricing", "spot")
 
 
 @pytest.mark.parametrize("phase", ["provisioning", "preparing", "running", "holding", "releasing"])

@@ -96,6 +96,11 @@ def test_two_users_run_jobs_and_neither_touches_what_is_the_others(node: Node) -
         ("cancel", mine),
         ("clean", mine, "--yes"),
         ("ssh", mine),
+        ("exec", mine, "--", "true"),
+        ("forward", mine, "6006"),
+        ("outputs", mine),
+        ("cp", f"{mine}:checkpoints", "."),
+        ("cp", "/etc/hostname", f"{mine}:outputs/"),
         ("diff", mine, hers),
     ):
         refused = eve(*words, code=77).err

@@ -1,5 +1,7 @@
 """Trainers in JAX, from their released packages on two emulated hosts; of big_vision, which has none, a stand-in."""
 
+import re
+
 import pytest
 import yaml
 
@@ -29,8 +31,21 @@ def test_levanter(stack: LocalStack) -> None:
     assert (view["step"], view["steps"]) == (199, 200), "it counts from 0"
 
 
+def test_maxtext(stack: LocalStack) -> None:
+    """With the arguments that its file names for a laptop, on generated data, which is the same for each step."""
+    text = (CONFIGS / "maxtext.yaml").read_text(encoding="utf-8")
+    small = re.findall(
+        r"\b\w+=\w+", text.partition("makes the model small:")[2].partition("Expect:")[0]
+    )
+    arguments = " ".join([*small, "steps=200", "checkpoint_period=20"])
+    view = play(stack, "maxtext", arguments, lambda view: (view["checkpoint"] or 0) >= 20)
+    first, last = view["attempts"]
+    assert last["resumed_from"] == last["first_step"] - 1 >= first["checkpoint"] >= 20
+    assert (view["step"], view["steps"]) == (199, 200), "it counts from 0"
+
+
 def test_big_vision(stack: LocalStack) -> None:
-    """TensorFlow does not reach the emulated bucket, so its folder is a local one."""
+    """Its folder is a local one."""
     programs = environment("big-vision", STAND_INS / "big-vision.txt", "3.11")
     run = yaml.safe_load((CONFIGS / "big-vision.yaml").read_text(encoding="utf-8"))["run"]
     command = run["command"].replace("$TPUJOB_WORKDIR/run", "$PWD/run")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.nightly.trainers import stories
 from tests.support.local_stack import LocalStack
 from tests.support.paths import ROOT
 from tests.support.trainer_packages import environment
@@ -97,6 +98,48 @@ def test_the_trainer_of_hugging_face(stack: LocalStack, programs: Path, tmp_path
     every = re.findall(r"'loss': '([\d.]+)'", whole)
     after = re.findall(r"'loss': '([\d.]+)'", stack.run("logs", job, "--attempt", "2"))
     assert after == every[resumed // 5 :], "equal in each digit that is printed"
+
+
+@pytest.mark.parametrize(
+    ("name", "launch"),
+    [
+        (
+            "ddp",  # on torchrun's own port, which is the emulated slice's: two jobs at once do not meet
+            "torchrun --nnodes=$TPUJOB_HOSTS --node-rank=$TPUJOB_HOST --nproc-per-node=1 "
+            "--master-addr=${TPUJOB_COORDINATOR%:*}",
+        ),
+        (
+            "accelerate",
+            "accelerate launch --multi_gpu --num_machines=$TPUJOB_HOSTS --machine_rank=$TPUJOB_HOST "
+            "--num_processes=$TPUJOB_HOSTS --main_process_ip=${TPUJOB_COORDINATOR%:*} "
+            "--main_process_port=${TPUJOB_COORDINATOR##*:}",
+        ),
+    ],
+)
+def test_a_program_that_saves_for_all_on_host_0(
+    stack: LocalStack, programs: Path, name: str, launch: str
+) -> None:
+    document = {
+        "name": name,
+        "tpu": {"type": "v4-16"},
+        "code": str(ROOT / "tests" / "support" / "trainers" / name),
+        "run": {
+            "command": f"export PATH={programs}:$PATH\n{launch} train.py 600 50",
+            "env": {"OMP_NUM_THREADS": "1"},
+        },
+        "outputs": {"folder": "ckpt", "from": 0},
+        "watch": "torchrun",
+    }
+    view = stories.play_job(
+        stack, document, lambda view: (view["checkpoint"] or 0) >= 50, tolerance=0.0
+    )
+    first, last = view["attempts"]
+    resumed = last["resumed_from"]
+    assert resumed == first["checkpoint"] >= 50
+    assert (view["step"], view["checkpoint"]) == (600, 600)
+    log = stack.run("logs", view["id"], "--attempt", "2")
+    ranks = re.findall(rf"rank (\d) of 2: resuming from step {resumed}\b", log)
+    assert sorted(ranks) == ["0", "1"], log
 
 
 def test_torch_xla(programs: Path, tmp_path: Path) -> None:

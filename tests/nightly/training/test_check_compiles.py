@@ -33,7 +33,7 @@ WORKLOADS = {
 }
 
 
-def run(name: str, *arguments: str) -> tuple[int, str, str]:
+def run(name: str, *arguments: str, timeout: float = 300) -> tuple[int, str, str]:
     """A check on the command line: its exit code and what it says."""
     environment = {**os.environ, "TPUJOB_OUT": "/nowhere"}  # a check has no folder of its own
     environment.pop("XLA_FLAGS", None)  # they would change the program
@@ -42,13 +42,13 @@ def run(name: str, *arguments: str) -> tuple[int, str, str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=timeout,
     )
     return done.returncode, done.stdout, done.stderr
 
 
-def checked(name: str, *arguments: str) -> dict[str, dict[str, Any]]:
-    code, out, err = run(name, *arguments, "--json")
+def checked(name: str, *arguments: str, timeout: float = 300) -> dict[str, dict[str, Any]]:
+    code, out, err = run(name, *arguments, "--json", timeout=timeout)
     assert code == 0, out + err
     return {finding["target"]: finding for finding in json.loads(out)}
 

@@ -69,7 +69,8 @@ def test_the_lab_s_own_figures_of_a_7b_are_in_the_range() -> None:
     ]
     how = ["--sequence=2048", "--fsdp=0", "--stacked", "--remat=full", "--check-batch-per-chip=2"]
     measured = {"v4-128": 1079, "v5e-64": 1021, "v6e-64": 3627}
-    findings = checked("lm", *shape, *how, f"--check={','.join(measured)}", "--check-tokens=10B")
+    words = [*shape, *how, f"--check={','.join(measured)}", "--check-tokens=10B"]
+    findings = checked("lm", *words, timeout=3500)
     for target, speed in measured.items():
         fast, slow = (each / 64 for each in findings[target]["pace"]["per_second"])
         assert slow < speed < fast, target

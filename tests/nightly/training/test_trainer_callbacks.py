@@ -1,18 +1,17 @@
-"""The callbacks of `tpujob_events` in the trainers that they are for. These are large, and in no lock: TPUJOB_TRAINERS
-names a Python that has them (`pip install keras jax torch transformers accelerate lightning`)."""
+"""The callbacks of `tpujob_events` in the released packages of the trainers that they are for."""
 
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.trainer_packages import environment
 
-PYTHON = os.environ.get("TPUJOB_TRAINERS", sys.executable)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 KERAS = """
 import numpy, keras
@@ -80,13 +79,19 @@ trainer.fit(Model(), data(), data(), ckpt_path="last")
 """
 
 
-def train(program: str, folder: Path, begins: bool) -> list[dict[str, Any]]:
+@pytest.fixture(scope="module")
+def python() -> Path:
+    packages = ROOT / "tests" / "support" / "trainers" / "callbacks.txt"
+    return environment("callbacks", packages, "3.11") / "python"
+
+
+def train(python: Path, program: str, folder: Path, begins: bool) -> list[dict[str, Any]]:
     """Return what a run of the trainer reports."""
     out = folder / ("first" if begins else "second")
-    env = {**os.environ, "TPUJOB_OUT": str(out), "JAX_PLATFORMS": "cpu"}
+    env = {**os.environ, "TPUJOB_OUT": str(out), "JAX_PLATFORMS": "cpu", "KERAS_BACKEND": "jax"}
     env["PYTHONPATH"] = str(ROOT / "tpujob" / "contract" / "importable")
-    words = [PYTHON, "-c", f"import os, signal\nbegins = {begins}\n{program}"]
-    ended = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    words = [python, "-c", f"import os, signal\nbegins = {begins}\n{program}"]
+    ended = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=900)
     assert ended.returncode == 0, ended.stderr
     lines = (out / "events.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
@@ -97,25 +102,17 @@ def steps_of(kind: str, events: list[dict[str, Any]]) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("name", "program", "saved", "metric"),
+    ("program", "saved", "metric"),
     [
-        ("keras", KERAS, [3, 6], "val_loss"),
-        ("transformers", TRANSFORMERS, [4, 6], "eval_loss"),  # stopped in step 6
-        ("lightning", LIGHTNING, [3, 6], "val_loss"),
+        pytest.param(KERAS, [3, 6], "val_loss", id="keras"),
+        pytest.param(TRANSFORMERS, [4, 6], "eval_loss", id="transformers"),  # stopped in step 6
+        pytest.param(LIGHTNING, [3, 6], "val_loss", id="lightning"),
     ],
 )
 def test_a_callback_reports_what_its_trainer_does(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    program: str,
-    saved: list[int],
-    metric: str,
+    tmp_path: Path, python: Path, program: str, saved: list[int], metric: str
 ) -> None:
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    if subprocess.run([PYTHON, "-c", f"import {name}"], capture_output=True).returncode:
-        pytest.skip(f"NOT TESTED: the callback of {name}, which {PYTHON} does not have")
-    first, second = (train(program, tmp_path, begins) for begins in (True, False))
+    first, second = (train(python, program, tmp_path, begins) for begins in (True, False))
     assert steps_of("checkpoint", first) == saved
     assert steps_of("resume", first) == []
     assert metric in {event.get("name") for event in first}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.support.simulation.sim import Process, Sim, Task, Violation
 from tests.support.simulation.world import ZONES, World
 from tests.support.virtual_threads import Condition
-from tests.support.world import Inline, SecretsInMemory
+from tests.support.world import Inline, Lender, SecretsInMemory
 from tpujob.api import HostAccess
 from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.engine.loop import Loop
@@ -191,6 +191,7 @@ class Backend:
             admin=Admin(store, orphans, store.reputation, clock),
             members=Membership(store.real.members, store, ports.secrets),
             notifications=notifications,
+            lender=Lender(),
         )
         self.api = Jobs(parts)
         sim.spawn(loop.run, self.process)

@@ -33,10 +33,14 @@ IDLE = 3 * HOUR
 ORPHAN, ORPHAN_CALM = 2 * HOUR, 0.5 * HOUR
 #: a condemned slice until its delete is accepted: while another is waited for, and failing calls
 CONDEMNED = 30 * 60.0
+#: a slice that lost a race and is ready, until its delete is accepted
+LOST = 120.0
 #: from the moment at which it can be seen to the decision: the API says it is preempted or stopped; a program ended
 NOTICED, ENDED = 300.0, 240.0
 #: hosts or agents that say nothing more: silence by two signals, or a launch that never ends
 SILENT, AGENT_GONE, NEVER_BEGUN = 25 * 60.0, 40 * 60.0, 45 * 60.0
+#: the planned end of a slice until its program is told, which is less than the time that is left for that
+TOLD = 40.0
 #: a hang: beside its own limit
 HANG = 300.0
 #: a backend looks at a job with a slice within a lease, a resync and a patient look
@@ -119,6 +123,12 @@ class Bounds:
             self.broken("I9", machine.job, text)
 
     def _job(self, job: Job, now: float) -> None:
+        for slice_ in job.slices:
+            machine = self.world.machines.get(slice_.name)
+            lost = machine is not None and slice_.lost_at is not None and slice_.gone_at is None
+            billed = lost and machine is not None and machine.ready_at <= now < machine.deleting_at
+            if self._age("Q11", slice_.name, billed, LOST * self._patience):
+                self.broken("Q11", job.id, f"{slice_.name} lost a race, and is billed on")
         for slice_ in job.condemned:
             machine = self.world.machines.get(slice_.name)
             stays = machine is not None and now < machine.deleting_at
@@ -132,6 +142,8 @@ class Bounds:
         until = max((self.queue.retried_at(name, job.id) for name in right), default=0.0)
         if self._age("L4", job.id, until > now + MAX_DELAY, UNATTENDED):
             self.broken("L4", job.id, f"its next request is put off by {until - now:.0f} s")
+        if self._age("P1", job.id, self.play.monitor.planned.is_due(job), TOLD * self._patience):
+            self.broken("P1", job.id, "its slice ends, and its program was not told")
         kind, limit = self._trouble(job, now)
         if kind != self._named.get(job.id):
             self._ages.pop(("L2", job.id), None)

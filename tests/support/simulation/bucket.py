@@ -112,7 +112,8 @@ class Bucket(PlainBucket):
     def _newest(self) -> Iterator[Run]:
         """Yield the newest attempts."""
         for job, machines in self.world.of_job.items():
-            for machine in machines[-2:]:  # a condemned one beside it at most
+            used = [machine for machine in machines[-12:] if machine.runs]  # candidates are not
+            for machine in used[-2:]:  # a condemned one beside it at most
                 yield from [run for run in machine.runs if run.job == job][-1:]
 
     def reported(

@@ -40,10 +40,11 @@ class Budgets:
             self._within_shared()
         if limit is None:
             return
-        if event.kind is EventKind.SLICE_REQUESTED and job.slice:
-            needed = (job.slice.usd_per_hour or math.inf) * (OUT + WORTH) / 3600
+        if event.kind in (EventKind.SLICE_REQUESTED, EventKind.CANDIDATE_REQUESTED):
+            newest = job.slices[-1]
+            needed = (newest.usd_per_hour or math.inf) * (OUT + WORTH) / 3600
             if self._spent(job) + needed > limit + self._excuse(job):
-                text = f"asked for {job.slice.name} with ${limit - self._spent(job):.2f} left"
+                text = f"asked for {newest.name} with ${limit - self._spent(job):.2f} left"
                 self.broken("I14", job.id, text)
         short = job.next_state is State.FAILED and job.cause is Cause.BUDGET
         remaining = limit - self._spent(job) - _burn(before) * OUT / 3600

@@ -2,7 +2,14 @@
 
 import time
 
-from tests.support.simulation import mutants, mutants_queue, mutants_recovery, mutants_views
+from tests.support.simulation import (
+    mutants,
+    mutants_deadlines,
+    mutants_queue,
+    mutants_race,
+    mutants_recovery,
+    mutants_views,
+)
 from tests.support.simulation.patches import BUGS
 from tests.support.simulation.play import play
 from tests.support.simulation.profile import NEW
@@ -10,7 +17,14 @@ from tests.support.simulation.scenarios import SCENARIOS, violation
 from tests.support.simulation.sim import Violation
 
 #: the modules that fill `BUGS`
-PLANTED = (mutants, mutants_recovery, mutants_views, mutants_queue)
+PLANTED = (
+    mutants,
+    mutants_recovery,
+    mutants_views,
+    mutants_queue,
+    mutants_deadlines,
+    mutants_race,
+)
 #: where a bug may show: in a story, or in a short seed whose people do not share a queue
 PLACES = (*SCENARIOS, *range(40))
 

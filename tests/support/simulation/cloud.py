@@ -7,6 +7,7 @@ from tests.support.simulation.faults import SliceFaults
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.world import World
 from tpujob.domain.hardware.accelerators import find
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Absent, SliceSeen, Unknown
 from tpujob.emulator.cloud.states import QueuedState
@@ -105,6 +106,7 @@ class Cloud:
         machine = Machine(
             slice.name, slice.zone, job_id, slice.k, find(slice.type).hosts * slice.tpu_slices, now,
             tpu_slices=slice.tpu_slices,
+            preemptible=find_pricing(slice.pricing).preemptible,
             nameless=world.hit("nameless"),
             listed_at=now + (fate.uniform(1, 40) if world.hit("late_listing") else 0.0),
             waits_until=waits, creates_in=fate.uniform(5, 240), fails=world.hit("request_fails"),

@@ -31,9 +31,9 @@ class Arrivals:
         self._copies, self._broken = copies, broken
 
     def committed(self, job: Job, event: Event) -> None:
-        if event.kind is not EventKind.SLICE_REQUESTED or job.slice is None:
+        if event.kind not in (EventKind.SLICE_REQUESTED, EventKind.CANDIDATE_REQUESTED):
             return
-        region = region_of(job.slice.zone)
+        region = region_of(job.slices[-1].zone)
         for dataset in job.data:
             target = dataset.at.get(region, dataset.base)
             missing = self._copies.lacks(dataset.base, target) if target != dataset.base else []

@@ -35,7 +35,8 @@ class SliceFaults:
             ("host_dies", self.kill_host),
             ("agent_dies", self.kill_agent),
         ):
-            self._fated(machine, fault, do)
+            if machine.preemptible or fault != "preempt":
+                self._fated(machine, fault, do)
         if machine.tpu_slices > 1:
             self._fated(machine, "node_lost", self.lose_node, random=self.nodes)
 

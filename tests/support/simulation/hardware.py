@@ -2,15 +2,21 @@
 
 from tests.support.simulation.sim import Broken
 from tests.support.simulation.world import World
-from tpujob.domain.events import Event, EventKind, ReleaseStarted
+from tpujob.domain.events import CandidateLost, CandidatePromoted, Event, EventKind
 from tpujob.domain.failures.host_reputation import HALF_LIFE, NAMED, score
 from tpujob.domain.model import Accusation, Cause, Job, Slice, Suspect
 
 #: seconds: the first wait after a refusal, what it grows to, and how long one that asks is waited for
 BACKOFF = {Cause.STOCKOUT: (15.0, 600.0), Cause.QUOTA: (60.0, 900.0)}
 PROBE = 120.0
+_REQUESTS = (EventKind.SLICE_REQUESTED, EventKind.CANDIDATE_REQUESTED)
+_REFUSALS = (EventKind.RELEASE_STARTED, EventKind.CANDIDATE_LOST, EventKind.CANDIDATE_PROMOTED)
 #: refusals that only a person's resume ends
 FOR_GOOD = (Cause.PERMISSION, Cause.BAD_SPEC)
+
+
+def _offer(slice: Slice, number: int) -> str:
+    return f"{slice.zone}/{slice.type}/{slice.pricing}/{number}"
 
 
 class Offers:
@@ -24,18 +30,18 @@ class Offers:
         self.asking: dict[tuple[str, str], str] = {}  #: the job that requested the offer last
 
     def committed(self, backend: str, before: Job, job: Job, event: Event) -> None:
-        slice = job.slice or before.slice
+        slice = _concerned(before, job, event)
         if slice is None:
             return
-        key = (backend, f"{slice.zone}/{slice.type}/{slice.tpu_slices}")
-        if event.kind is EventKind.SLICE_REQUESTED:
+        key = (backend, _offer(slice, slice.tpu_slices))
+        if event.kind in _REQUESTS:
             self._asked(key, job, slice, event.at)
             for old in before.slices:
-                same = (old.zone, old.type) == (slice.zone, slice.type)
+                same = old.place == slice.place
                 if same and old.refused in FOR_GOOD and old.requested_at >= before.fresh_at:
                     text = f"{slice.type} was refused in {slice.zone} for good, as {old.refused}"
                     self.broken("I8", job.id, f"{text}, and is requested again")
-        elif isinstance(event.payload, ReleaseStarted) and event.payload.refused is Cause.STOCKOUT:
+        elif event.kind in _REFUSALS and slice.refused is Cause.STOCKOUT:
             self._refused(key, slice, event.at)
 
     def clock_set(self, until: float) -> None:
@@ -46,11 +52,11 @@ class Offers:
     def granted(self, backend: str, slice: Slice) -> None:
         """Note that the cloud has as much again, or less."""
         for number in range(1, slice.tpu_slices + 1):
-            self.refused.pop((backend, f"{slice.zone}/{slice.type}/{number}"), None)
+            self.refused.pop((backend, _offer(slice, number)), None)
 
     def answered(self, backend: str, slice: Slice) -> None:
         """Let other jobs request the offer again: this backend's request is answered."""
-        refusal = self.refused.get((backend, f"{slice.zone}/{slice.type}/{slice.tpu_slices}"))
+        refusal = self.refused.get((backend, _offer(slice, slice.tpu_slices)))
         if refusal:
             refusal[2] = 0.0
 
@@ -73,6 +79,17 @@ class Offers:
         if at < refusal[2] + PROBE - 2 and job.id != self.asking[key]:
             self.broken("I8", job.id, f"{slice.zone} was asked while another job asked for all")
         refusal[2], self.asking[key] = at, job.id
+
+
+def _concerned(before: Job, job: Job, event: Event) -> Slice | None:
+    """Return the slice that an event about a request concerns, as it is after the event."""
+    if event.kind in _REQUESTS:
+        return job.slices[-1]
+    match event.payload:
+        case CandidateLost(name) | CandidatePromoted(_, CandidateLost(name)):
+            return next(slice for slice in job.slices if slice.name == name)
+        case _:
+            return job.slice or before.slice
 
 
 class Accusations:

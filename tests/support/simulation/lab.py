@@ -50,6 +50,7 @@ def settings(random: Random) -> QueueSettings:
         hand_on=hand_on,
         keep=0.0 if hand_on == "never" else pick((0.0, 0.0, 300.0, 1200.0)),
         members=pick(({}, {}, {"vision": {"lab1", "lab2"}})),
+        give_way=random.random() < 0.8,
     )
 
 

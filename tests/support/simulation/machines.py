@@ -24,6 +24,7 @@ class Machine:
     created: float
     ours: bool = True
     tpu_slices: int = 1
+    preemptible: bool = True
     physical: tuple[str, ...] = ()  #: the machine below each host
     nameless: bool = False  #: whether the metadata server hides the machines
     listed_at: float = 0.0  #: time until which lists lack the slice
@@ -37,6 +38,8 @@ class Machine:
     dead_at: float = math.inf  #: time at which its hosts die
     shown_at: float = math.inf  #: time at which the API shows the death
     stopped_at: float = math.inf  #: time at which a person stops the slice
+    ends_at: float | None = None  #: when the cloud takes it back as planned; None: at no such time
+    suspended_at: float = math.inf  #: time at which it did
     repair: tuple[float, float] = (math.inf, math.inf)
     absent: tuple[float, float] = (0.0, 0.0)  #: time in which looks miss the slice
     left_out: tuple[float, float] = (0.0, 0.0)  #: time in which lists of all slices miss it

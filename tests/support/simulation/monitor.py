@@ -12,14 +12,17 @@ from tests.support.simulation.bounds import Bounds
 from tests.support.simulation.budgets import Budgets
 from tests.support.simulation.checkpoints import Checkpoints
 from tests.support.simulation.copies import Arrivals
+from tests.support.simulation.deadlines import Deadlines
 from tests.support.simulation.effects import HOUR, Outage
 from tests.support.simulation.hardware import Accusations, Offers
 from tests.support.simulation.machines import Machine
+from tests.support.simulation.planned_ends import PlannedEnds
 from tests.support.simulation.programs import Program
 from tests.support.simulation.queue_checks import QueueChecks
 from tests.support.simulation.sim import Violation
 from tests.support.simulation.views import Views
 from tpujob.domain import invariants
+from tpujob.domain.capacity.race import DEFAULT
 from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.events import AboutSlice, Event, EventKind
 from tpujob.domain.model import (
@@ -46,7 +49,13 @@ CALLS = 240
 #: slices of one job that are billed at once: the serving one, one that is condemned, and one that should be gone
 BILLED = 3
 
-_ENDS = (EventKind.ATTEMPT_ENDED, EventKind.ATTEMPT_RETRIED, EventKind.ATTEMPT_CONDEMNED)
+_ENDS = (
+    EventKind.ATTEMPT_ENDED,
+    EventKind.ATTEMPT_RETRIED,
+    EventKind.ATTEMPT_CONDEMNED,
+    EventKind.ATTEMPT_SWAPPED,
+)
+_REFUSALS = (EventKind.RELEASE_STARTED, EventKind.CANDIDATE_LOST, EventKind.CANDIDATE_PROMOTED)
 _USER = (
     EventKind.CANCEL_REQUESTED,
     EventKind.RELEASE_REQUESTED,
@@ -60,6 +69,11 @@ _USER = (
     EventKind.REQUEUE_REQUESTED,
     EventKind.HANDED_OVER,
 )
+
+
+def places(job: Job) -> int:
+    """Return the number of places that the job may ask at once."""
+    return job.spec.tpu.race or DEFAULT
 
 
 class Monitor:
@@ -86,7 +100,9 @@ class Monitor:
         self.offers = Offers(self.broken)
         self.accusations = Accusations(play.world, self.broken)
         self.views = Views(play.world, self.broken)
+        self.planned = PlannedEnds(play.world, self.jobs, self.broken)
         self.queue = self.bounds.queue = QueueChecks(play.sim, self.jobs, self.broken, store_outage)
+        self.deadlines = Deadlines(self.broken, self.budgets)
         self.rolled_back, self.resumed = self.checkpoints.rolled_back, self.checkpoints.resumed
 
     def attended(self, job_id: str) -> None:
@@ -139,15 +155,19 @@ class Monitor:
         self.offers.committed(self._who(), before, job, event)
         self.arrivals.committed(job, event)
         self._reasoned(before, job, event)
+        self._raced(before, job, event)
         self.budgets.committed(before, job, event)
         self.queue.committed(self._who(), before, job, event)
+        self.planned.committed(before, job, event)
+        self.deadlines.committed(before, job, event, self.queue.plans[self._who()])
         self.views.check(job)
         if job.state.final:
             self._history(job)
 
     def handed_on(self, giver: Job, heir: Job) -> None:
         """Q7: a slice is billed to one job until it is billed to the next."""
-        gave, took = giver.slices[-1], heir.slices[-1]
+        took = heir.slices[-1]
+        gave = next(slice for slice in giver.slices if slice.name == took.name)
         if (gave.name, gave.gone_at, gave.handed_to) != (took.name, took.ready_at, heir.id):
             self.broken("Q7", heir.id, f"{gave.name} until {gave.gone_at}, from {took.ready_at}")
         if took.epoch != gave.epoch + 1:
@@ -158,7 +178,7 @@ class Monitor:
         machine = self.world.machines.get(took.name)
         if machine and any(p.run.job != heir.id for p in machine.running(self.sim.now)):
             self.broken("Q6", heir.id, f"{took.name} was handed on with a program on it")
-        if machine and machine.wiped.keys() != set(range(machine.hosts)):
+        if machine and machine.runs and machine.wiped.keys() != set(range(machine.hosts)):
             self.broken("Q6", heir.id, f"{took.name} was handed on before it was wiped")
         for host in range(machine.hosts if machine else 0):
             self.used(machine, host)
@@ -237,6 +257,18 @@ class Monitor:
         if by_slice and isinstance(seen, Unknown) and not reported:
             self.broken("I12", job.id, f"decided unseen: {event.text}")
 
+    def _raced(self, before: Job, job: Job, event: Event) -> None:
+        """Q11: a job races in no more places than it may; what lost stays so, and is no refusal but the cloud's."""
+        old = {slice.name: slice for slice in before.slices}
+        for slice in job.slices:
+            was = old.get(slice.name)
+            if was and slice.refused is not was.refused and event.kind not in _REFUSALS:
+                self.broken("Q11", job.id, f"{slice.name} counts as refused: {event.text}")
+        racing = [s.name for s in job.slices if s.gone_at is None and s.lost_at is None]
+        racing = [name for name in racing if name not in [s.name for s in job.condemned]]
+        if len(racing) > max(1, places(job)):
+            self.broken("Q11", job.id, f"races with {', '.join(racing)} in {places(job)} places")
+
     def _gone(self, job: Job, name: str) -> None:
         """I2: what is there is not called gone. (A request that was never ready may have been missed once; it has no
         program, and is the sweep's.)"""
@@ -290,9 +322,9 @@ class Monitor:
         job = self.jobs.get(job_id)
         if job is None or slice.name not in [s.name for s in job.slices]:
             self.broken("I1", job_id, f"{slice.name} was asked for before that was written down")
-        requested = job.slice
+        requested = [s.name for s in (job.slice, *job.candidates) if s and s.lost_at is None]
         if slice.name not in self.world.machines and (
-            requested is None or requested.name != slice.name or job.state is not State.PROVISIONING
+            slice.name not in requested or job.state is not State.PROVISIONING
         ):
             self.broken("I1", job_id, f"{slice.name} was made while the job was {job.state}")
 
@@ -310,9 +342,11 @@ class Monitor:
         records = {s.name: s for s in job.slices} if job else {}
         # where a delete was accepted and came to nothing, it is the sweep's
         claimed = [records[n] for n in others if n in records and records[n].gone_at is None]
-        if any(s.role is SliceRole.SERVING for s in claimed):
+        races = machine.name in records and records[machine.name].role is SliceRole.CANDIDATE
+        if any(s.role is SliceRole.SERVING for s in claimed) and not races:
             self.broken("I1", machine.job, f"{machine.name} was made beside {', '.join(others)}")
-        if len(claimed) >= BILLED:
+        wanted = [s for s in claimed if s.lost_at is None]
+        if len(wanted) >= BILLED - 1 + (places(job) if job else 1):
             self.broken("I10", machine.job, f"{', '.join(others)} are billed beside it, too")
 
     def deleting(self, slice: Slice) -> None:
@@ -335,8 +369,8 @@ class Monitor:
             return
         assert job is not None
         self.queue.deleting(self._who(), job, slice, self.seen.get((self._who(), slice.name)))
-        condemned = record.role is SliceRole.CONDEMNED
-        if not record.delete_reason or not (condemned or job.state is State.RELEASING):
+        leaves = record.role is SliceRole.CONDEMNED or record.lost_at is not None
+        if not record.delete_reason or not (leaves or job.state is State.RELEASING):
             self.broken("I5", job.id, f"{slice.name} was deleted while the job was {job.state}")
 
     def forcing(self, machine: Machine) -> None:

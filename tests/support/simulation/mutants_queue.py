@@ -23,6 +23,7 @@ from tests.support.simulation.patches import (
 )
 from tests.support.simulation.store import SimStore
 from tpujob.adapters.sqlite import store as sqlite
+from tpujob.domain.capacity import giving_way
 from tpujob.domain.capacity.entries import entry
 from tpujob.domain.capacity.planning import plan
 from tpujob.domain.capacity.usage import used
@@ -61,6 +62,45 @@ BUGS["all_of_a_sweep_at_once"] = value_bug(
 BUGS["nobody_is_handed_a_slice"] = value_bug(
     "others wait", "Q15", Queue, "hand_over", always(HandOver())
 )
+
+
+BUGS["who_has_just_begun_gives_way"] = value_bug("gives way", "Q9", giving_way, "LEAST_RUN", 60.0)
+BUGS["a_job_gives_way_again_and_again"] = value_bug("gives way", "Q9", giving_way, "AGAIN", 0.0)
+BUGS["all_give_way"] = value_bug(
+    "gives way", "Q9", giving_way, "choose", lambda chips, holders: [*holders]
+)
+
+
+@bug("gives way", "Q9")
+def a_job_of_low_priority_is_given_way() -> Patch:
+    """Nobody looks at the priority of the job that waits."""
+    return replaced(
+        plans._Walk,
+        "_clear_way",
+        lambda real, self, item, lacks: real(self, replace(item, band=0), lacks),
+    )
+
+
+@bug("gives way", "Q9")
+def a_retry_is_spent_to_give_way() -> Patch:
+    def change(job: Any, event: Any, after: Any) -> Any:
+        spent = {"preemptions": job.retries_used.get("preemptions", 0) + 1}
+        return replace(after, retries_used=spent) if event.gives_way_to else after
+
+    return folded(change)
+
+
+@bug("gives way", "Q9")
+def who_gives_way_is_not_about_to_leave() -> Patch:
+    """Until its slice is gone, others are stopped for the same chips."""
+    return mock.patch.object(plans._Walk, "_leaves", always(False))
+
+
+@bug("gives way", "Q2")
+def chips_that_were_given_up_are_kept_for_nobody() -> Patch:
+    return replaced(
+        plans._Walk, "_keep_quota", lambda real, self, *args: real(self, *args[:-1], None)
+    )
 
 
 @bug("handed on to another owner", "Q6")
@@ -133,7 +173,9 @@ def _planned(
 
 def _entries(change: Callable[[Any], Any]) -> Patch:
     """Make plans from changed records."""
-    return everywhere(entry, lambda real, job, *args: real(change(job), *args))
+    return everywhere(
+        entry, lambda real, job, *args, **options: real(change(job), *args, **options)
+    )
 
 
 @bug("others wait", "Q1")

@@ -20,15 +20,17 @@ from tpujob.agent.upload.report_writer import ReportSchedule
 from tpujob.domain.actions import Copied
 from tpujob.domain.capacity import circuits as capacity
 from tpujob.domain.capacity import datasets
-from tpujob.domain.decide import active, condemned, copying
+from tpujob.domain.decide import active, condemned, copying, planned_end
 from tpujob.domain.events import EventKind
 from tpujob.domain.failures import (
     accusations,
     contact,
     nonfinite,
     preemption_notice,
+    retry,
     stall,
 )
+from tpujob.domain.failures.retry import Again
 from tpujob.domain.host import report_verifier
 from tpujob.domain.host.report_verifier import add_reports, judge
 from tpujob.domain.model import Cause
@@ -95,6 +97,32 @@ BUGS["reports_are_not_verified"] = value_bug(
 BUGS["what_was_overwritten_disturbs_for_ever"] = value_bug(
     "its end is written over", "L2", report_verifier, "DISTURBS", math.inf
 )
+
+
+BUGS["planned_ends_count_as_preemptions"] = value_bug(
+    "its slice ends while no backend lives",
+    "P1",
+    planned_end,
+    "as_planned",
+    lambda job, end, reports, now: end,
+)
+BUGS["no_program_is_told_that_its_slice_ends"] = value_bug(
+    "its slice ends as planned", "P1", planned_end, "is_due", always(False)
+)
+BUGS["programs_are_stopped_long_before_the_end"] = value_bug(
+    "its slice ends as planned", "P1", planned_end, "LOOK", 300.0
+)
+
+
+@bug("its slice ends as planned, and no other follows", "I8")
+def another_slice_always_follows() -> Patch:
+    """Whether or not the job wants one."""
+    again = Again("", 1.0, same_slice=False, bad_slice=False, left=None)
+
+    def after(real: Any, job: Any, cause: Any, *args: Any) -> Any:
+        return again if cause is Cause.PLANNED_END else real(job, cause, *args)
+
+    return replaced(retry, "after", after)
 
 
 @bug("every machine is bad", "I10")

@@ -82,6 +82,9 @@ _NEWEST: dict[str, tuple[float, float]] = {
         0.7,
     ),  #: of people who share the queue: one goes, and another gets the jobs
     "runtimes": (0.1, 0.5),  #: no fault: of jobs, with a runtime version other than the usual one
+    "flex_start": (0.1, 0.6),  #: no fault: of jobs, whose slices end as planned
+    "deadlines": (0.1, 0.5),  #: no fault: of users' jobs, which may be on spot or on demand
+    "races": (0.2, 0.8),  #: no fault: of jobs with several places, that ask in some at once
 }
 NEW = frozenset(_NEW | _NEWEST)
 RATES = _FIRST | _LATER | _NEW | _NEWEST

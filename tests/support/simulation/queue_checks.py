@@ -1,8 +1,10 @@
-"""The queue of a lab: the plans of each backend, and their effects on records (Q1, Q2, Q7, Q8, Q10, Q13-Q15)."""
+"""The queue of a lab: the plans of each backend, and their effects on records (Q1, Q2, Q7-Q10, Q12-Q15)."""
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from tests.support.simulation import queue_rules as rules
@@ -10,7 +12,7 @@ from tests.support.simulation.effects import Outage
 from tests.support.simulation.queue_rules import Planned
 from tests.support.simulation.sim import Broken, Sim
 from tpujob.domain.capacity.dependencies import JobEnd, Met, facts_of
-from tpujob.domain.capacity.entries import HANDED_WITHIN, QueueEntry, entry
+from tpujob.domain.capacity.entries import HANDED_WITHIN, QueueEntry, entry, wanted
 from tpujob.domain.capacity.planning import PASSED
 from tpujob.domain.capacity.usage import RecentUsage, sums, used
 from tpujob.domain.events import Event, EventKind
@@ -27,7 +29,11 @@ AGAIN = 60.0
 SELDOM = 120.0
 #: micro-dollars by which what was used may differ: clocks do
 CENTS = 100_000.0
-_GETS = (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED)
+#: seconds for which a job runs before it gives way, and between two times that it does; seconds by which the times of
+#: a plan and of what follows from it may differ
+RAN, HOURLY, SLACK = 1200.0, 3600.0, 60.0
+_REQUESTS = (EventKind.SLICE_REQUESTED, EventKind.CANDIDATE_REQUESTED)
+_GETS = (*_REQUESTS, EventKind.SLICE_RECEIVED)
 _HARMLESS = (None, Cause.CRASH, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP)
 
 
@@ -95,9 +101,12 @@ class QueueChecks:
             self._summed[name] = self.sim.now
             self._adds_up(name, planned.usage, planned.now)
 
-    def entry(self, job: Job) -> QueueEntry:
+    def entry(self, job: Job, at: float | None = None) -> QueueEntry:
+        """Return the entry of a record; of a job with a deadline, as it is at that time, or now."""
         group = self.jobs.get(job.group)
         group = group if group and not group.state.final else None
+        if job.expected:
+            return entry(job, group=group, now=self.sim.now if at is None else at)
         version = job.version, group.version if group else 0
         cached = self._entries.get(job.id)
         if cached is None or cached[0] != version:
@@ -111,7 +120,7 @@ class QueueChecks:
             if job.spec.is_group:
                 continue
             used = by_id.pop(job.id, None)
-            right = None if job.state.final else self.entry(job)
+            right = None if job.state.final else self.entry(job, planned.now)
             if used is None or right is None:
                 same = used is right
             else:
@@ -205,12 +214,65 @@ class QueueChecks:
                 self.broken("Q5", job.id, f"keeps its slice until {job.hold_until}, not {latest}")
         if event.kind is EventKind.HANDED_OVER:  # with its slice
             self.asked[job.id] = name, self.sim.now
+        if event.gives_way_to:
+            self._may_give_way(name, before, job, event)
         if event.kind in _GETS:
             self._may_get(before, event)
             self._may_name_its_share(name, job)
             self.asked[job.id] = name, self.sim.now
-            if event.kind is EventKind.SLICE_REQUESTED:
+            if event.kind in _REQUESTS:
                 self._within_limits(name, job)
+
+    def _may_give_way(self, name: str, before: Job, job: Job, event: Event) -> None:
+        """Q9: a job of low priority gives way to one of a higher priority that waits: before it has a slice, or when it
+        has run for 20 min; once an hour, at no cost of retries, and only while chips are lacking."""
+        head = self.jobs[event.gives_way_to]
+        priorities = before.spec.priority, head.spec.priority
+        if priorities[0] != "low" or priorities[1] == "low":
+            self.broken("Q9", job.id, f"gives way to {head.id}: priorities {priorities}")
+        if not self.plans[name][-1].settings.give_way:
+            self.broken("Q9", job.id, f"gives way to {head.id}, and nobody is to give way")
+        if head.state is not State.QUEUED and self._age(head.id) > KNOWN:
+            self.broken("Q9", job.id, f"gives way to {head.id}, which is {head.state}")
+        attempt = before.attempt if before.state is State.RUNNING else None
+        ran = event.at - (attempt.running_at or event.at) if attempt else RAN
+        if ran < RAN - SLACK or before.state not in (State.PROVISIONING, State.RUNNING):
+            self.broken("Q9", job.id, f"gives way after {ran:.0f} s, while it is {before.state}")
+        for earlier in before.slices:
+            if earlier.gave_way and event.at - earlier.gave_way.at < HOURLY - SLACK:
+                ago = event.at - earlier.gave_way.at
+                self.broken("Q9", job.id, f"gives way for the second time in {ago:.0f} s")
+        if job.retries_used != before.retries_used:
+            self.broken("Q9", job.id, f"has spent a retry: {job.retries_used}")
+        self._suffices(name, job, head)
+
+    def _suffices(self, name: str, job: Job, head: Job) -> None:
+        """Q9: without the chips of this job the other one cannot start. Jobs that lately began or ceased to hold chips
+        may not be known yet."""
+        newest = self.plans[name][-1]
+        quota, held = newest.settings.quota, self.entry(job).holds
+        if held is None or held.pool not in quota:
+            return
+        pool, free = held.pool, quota[held.pool] - held.chips
+        needed = [w.chips for w in self.entry(head).wanted if w.pool == pool]
+        if not needed:
+            return
+        for asks in takewhile(head.id.__ne__, newest.plan.order):
+            ways = self.entry(self.jobs[asks]).wanted if newest.plan.places[asks].ask else ()
+            free -= max((w.chips for w in ways if w.pool == pool), default=0)
+        for other in self.jobs.values():
+            if other.spec.is_group or other.id in (job.id, head.id):
+                continue
+            item = self.entry(other)
+            given = item.gives_way_to == head.id
+            if not given and self._age(other.id) <= KNOWN:
+                return
+            leaves = other.state is State.RELEASING or 0 < item.leaves <= self.sim.now + 60
+            if item.holds and item.holds.pool == pool and not (given or leaves):
+                free -= item.holds.chips
+        if free >= max(needed):
+            text = f"gives way to {head.id}, for which {free} chips are about to be free"
+            self.broken("Q9", job.id, text)
 
     def _ended(self, group: Job) -> None:
         """I6: no group ends before its elements; one may have been resumed in that moment."""
@@ -249,25 +311,29 @@ class QueueChecks:
         own = self.entry(job)
         if planned is None or own.holds is None:
             self.broken("Q2", job.id, f"{name} requested a slice without a plan")
-        settings, slice = planned.settings, own.holds
+        settings = planned.settings
         others = [self.entry(j) for j in self.jobs.values() if not j.state.final]
         holds = [(o, o.holds) for o in others if o.holds is not None]
+        slice = wanted(job.slices[-1])
         of_owner = [(o, h) for o, h in holds if o.owner == own.owner]
         of_type = [(o, h) for o, h in of_owner if h.type == slice.type]
-        of_pool = [(o, h) for o, h in holds if h.pool == slice.pool]
+        beside = [(b, b.holds) for o in others for b in o.beside if b.holds is not None]
+        by_owner = [(o, h) for o, h in (*holds, *beside) if o.owner == own.owner]
+        by_type = [(o, h) for o, h in by_owner if h.type == slice.type]
+        of_pool = [(o, h) for o, h in (*holds, *beside) if h.pool == slice.pool]
         of_group = [(o, h) for o, h in holds if o.group == own.group]
         typed = settings.by_type.get(slice.type)
         rows: list[tuple[str, list[tuple[QueueEntry, Any]], int | None, bool]] = [
             ("jobs of its owner", of_owner, settings.limits.running, False),
-            ("chips of its owner", of_owner, settings.limits.chips, True),
+            ("chips of its owner", by_owner, settings.limits.chips, True),
             (f"jobs on {slice.type}", of_type, typed.running if typed else None, False),
-            (f"chips of {slice.type}", of_type, typed.chips if typed else None, True),
+            (f"chips of {slice.type}", by_type, typed.chips if typed else None, True),
             (f"chips of {slice.pool}", of_pool, settings.quota.get(slice.pool), True),
             ("elements of its group", of_group, self._at_once(job), False),
         ]
         for noun, holders, limit, chips in rows:
-            seen = [(o, h) for o, h in holders if o is own or not self._unseen(name, o.id)]
-            seen = [(o, h) for o, h in seen if o is own or not self.unread(o.id, AGAIN)]
+            seen = [(o, h) for o, h in holders if o.id == own.id or not self._unseen(name, o.id)]
+            seen = [(o, h) for o, h in seen if o.id == own.id or not self.unread(o.id, AGAIN)]
             count = sum(h.chips if chips else 1 for _, h in seen)
             if limit is not None and count > limit:
                 ids = ", ".join(o.id for o, _ in seen)
@@ -353,12 +419,15 @@ class QueueChecks:
 
     def handed_on(self, giver: Job, heir: Job) -> None:
         """Q6: a slice is handed to a job that it fits, when no rule forbids it."""
-        gave, took = giver.slices[-1], heir.slices[-1]
+        took = heir.slices[-1]
+        gave = next(slice for slice in giver.slices if slice.name == took.name)
         same = [(s.type, s.zone, s.pricing, s.system_image, s.tpu_slices) for s in (gave, took)]
         if same[0] != same[1]:
             self.broken("Q6", heir.id, f"{took.name} was handed on as {same[1]}, and is {same[0]}")
         if heir.desired is not DesiredState.RUN or not (giver.spec.hand_on and heir.spec.hand_on):
             self.broken("Q6", heir.id, f"{took.name} was handed on to a job that is not to have it")
+        if _left(giver) < (heir.spec.tpu.run_for or 0):
+            self.broken("Q6", heir.id, f"{took.name} was handed on, and ends before it is needed")
 
     def deleting(self, name: str, job: Job, slice: Slice, seen: SliceSeen | None) -> None:
         """Q15: no slice that a job waits for is deleted before an attempt to hand it on."""
@@ -387,23 +456,31 @@ class QueueChecks:
         begun = self.ticked.get((name, job.id), 0.0)
         plans = [planned for planned in self.plans[name] if planned.now > begun - KNOWN]
         giver = self.entry(job)
-        waiting = [set(rules.heirs(planned, giver, self._hands_on(begun))) for planned in plans]
+        fits = self._hands_on(begun, _left(job))
+        waiting = [set(rules.heirs(planned, giver, fits)) for planned in plans]
         heirs = set.intersection(*waiting) if len(waiting) > 1 else set()
         if heirs and any(planned.now <= begun for planned in plans):
             text = f"{slice.name} is deleted, while {', '.join(sorted(heirs))} waits for the same"
             self.broken("Q15", job.id, text)
 
-    def _hands_on(self, begun: float) -> Callable[[str], bool]:
+    def _hands_on(self, begun: float, left: float) -> Callable[[str], bool]:
         def fits(job_id: str) -> bool:
             job = self.jobs.get(job_id)
             return (
                 job is not None
                 and job.spec.hand_on
-                and not job.condemned
+                and not job.beside
                 and job.desired is DesiredState.RUN
                 and job.spec.budget is None
                 and not job.data
+                and left >= (job.spec.tpu.run_for or 0)
                 and self.changed.get(job_id, 0.0) < begun - KNOWN
             )
 
         return fits
+
+
+def _left(giver: Job) -> float:
+    """Return the seconds that were left of its newest slice when its present state began."""
+    ends_at = giver.slices[-1].ends_at
+    return math.inf if ends_at is None else ends_at - giver.state_since

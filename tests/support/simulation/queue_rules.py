@@ -1,6 +1,6 @@
 """The rules for each plan of the queue, and for each slice that a job gets: pure checks over records and plans.
 
-Q2, Q8, Q14: rules of `domain/capacity/`, by the promises of its documentation, not by its code.
+Q2, Q8, Q9, Q14: rules of `domain/capacity/`, by the promises of its documentation, not by its code.
 """
 
 from collections import Counter, defaultdict
@@ -213,6 +213,8 @@ class _Walk:
                 self._take(job, job.holds)
                 self.ends[job.holds.pool].append((expected_end(self.planned, job), job.holds.chips))
                 self.requested[job.holds.shape] += job.in_cloud_queue
+            for other in job.beside:
+                self._count_beside(other)
         for job_id in self.planned.plan.order:
             if (job := by_id.get(job_id)) is None:
                 continue
@@ -223,7 +225,9 @@ class _Walk:
                 self._take(job, slice)
                 yield from self._passes(job, slice)
             elif place.reasons:
-                reason = place.reasons[0]
+                told = [reason for reason in place.reasons if reason.kind is not _K.GIVEN_WAY]
+                yield from self._given_way(job, place)
+                reason = told[0]
                 if job.wanted and not any(self._holds(job, w, reason) for w in job.wanted[:1]):
                     yield Broken("Q14", job.id, f"waits for {reason}, which does not hold")
                 yield from self._receives(job, reason)
@@ -238,6 +242,57 @@ class _Walk:
             self.chips[job.owner, type] += slice.chips
         self.pools[slice.pool] += slice.chips
         self.groups[job.group] += 1
+
+    def _given_way(self, job: QueueEntry, place: Place) -> Iterator[Broken]:
+        """Q9: as many jobs of low priority as are needed give way to the first job that waits for their chips, if they
+        are enough; and its place says so."""
+        plan, entries = self.planned.plan, self.planned.entries
+        needed = {job_id: way.shape for job_id, way in plan.gives_way.items() if way.to == job.id}
+        givers = [entry for entry in entries if entry.id in needed]
+        going = {entry.id for entry in entries if entry.gives_way_to == job.id}
+        said = {i for r in place.reasons if r.kind is _K.GIVEN_WAY for i in r.jobs}
+        if said - needed.keys() - going or (givers and not said):
+            yield Broken("Q9", job.id, f"says that {said} give way to it, not {[*needed]}")
+        if not givers:
+            return
+        slice = next(way for way in job.wanted if way.shape in needed.values())
+        leaving = [
+            entry
+            for entry in entries
+            if entry.holds and entry.holds.pool == slice.pool and _leaves(entry, self.planned.now)
+        ]
+        chips = {e.id: e.holds.chips for e in (*givers, *leaving) if e.holds}
+        free = min(self._quotas(slice)) - self.pools[slice.pool] + sum(chips[e.id] for e in leaving)
+        given = free + sum(chips[e.id] for e in givers)
+        if given < slice.chips:
+            yield Broken("Q9", job.id, f"{[*needed]} give way in vain: {given} of {slice.chips}")
+        if free >= slice.chips or any(given - chips[e.id] >= slice.chips for e in givers):
+            yield Broken("Q9", job.id, f"more than necessary of {[*needed]} give way to it")
+        if not self.planned.settings.give_way or job.band > 1:
+            yield Broken("Q9", job.id, f"{[*needed]} give way to it, of band {job.band}")
+        for giver in givers:
+            if giver.band != 2 or giver.gives_way_at > self.planned.now:
+                yield Broken("Q9", giver.id, f"gives way to {job.id} in band {giver.band} too soon")
+        for other in self.before:
+            first = self.planned.plan.places[other.id]
+            lacks = any(r.kind in (_K.QUOTA, _K.RETRY) for r in first.reasons)
+            if lacks and not first.ask and slice.pool in {w.pool for w in other.wanted[:1]}:
+                yield Broken("Q9", other.id, f"comes before {job.id}, which is given way")
+
+    def _quotas(self, slice: Wanted) -> list[int]:
+        """Return the chips of the quota, by the settings and as the cloud has named them."""
+        named = [c.limit for c in self.planned.circuits.values() if c.pool == slice.pool]
+        quotas = [self.planned.settings.quota.get(slice.pool), *named]
+        return [quota for quota in quotas if quota is not None]
+
+    def _count_beside(self, other: QueueEntry) -> None:
+        """Count the chips of a candidate, which is no job of its own."""
+        if slice := other.holds:
+            for type in ("", slice.type):
+                self.chips[other.owner, type] += slice.chips
+            self.pools[slice.pool] += slice.chips
+            self.ends[slice.pool].append((expected_end(self.planned, other), slice.chips))
+            self.requested[slice.shape] += other.in_cloud_queue
 
     def _passes(self, job: QueueEntry, slice: Wanted) -> Iterator[Broken]:
         """Q2: who passes a job that waits for a quota does not put its start off, if it keeps to its time."""
@@ -270,14 +325,14 @@ class _Walk:
 
     def _receives(self, job: QueueEntry, reason: Reason) -> Iterator[Broken]:
         """Count the slice of another owner or group for both of them, but its chips once for the project."""
-        for giver in self.planned.entries if reason.kind is _K.HANDED_ON else ():
-            if giver.id not in reason.jobs or giver.holds is None:
+        for giver in _givers(self.planned) if reason.kind is _K.HANDED_ON else ():
+            if self.planned.plan.heirs.get(giver.slice) != job.id or giver.holds is None:
                 continue
             self.ends[giver.holds.pool].remove(
                 (expected_end(self.planned, giver), giver.holds.chips)
             )
             yield from self._passes(job, giver.holds)
-            if giver.owner != job.owner:
+            if giver.lost or giver.owner != job.owner:
                 self._take(job, giver.holds)
                 self.pools[giver.holds.pool] -= giver.holds.chips
             elif giver.group != job.group:
@@ -340,7 +395,7 @@ class _Walk:
         settings, type = self.planned.settings, reason.what
         match reason.kind:
             case _K.HANDED_ON:
-                givers = [g for g in self.planned.entries if g.id in reason.jobs]
+                givers = [g for g in _givers(self.planned) if g.id in reason.jobs]
                 whole_lab = settings.hand_on == "lab"
                 return settings.hand_on != "never" and any(
                     (whole_lab or g.owner == job.owner) and g.gives_until > self.planned.now
@@ -420,12 +475,28 @@ class _Walk:
                 self.kept[slice.pool] = job, start
 
 
+def _givers(planned: Planned) -> Iterator[QueueEntry]:
+    """Yield each entry, and each candidate of its job."""
+    for entry in planned.entries:
+        yield entry
+        yield from entry.beside
+
+
 def _is_kept_for(planned: Planned, entry: QueueEntry, slice: Wanted) -> bool:
     """Return whether the quota is kept free for a job that lacks only the quota for that slice."""
-    quota, order = planned.settings.quota.get(slice.pool), planned.plan.places[entry.id].order
+    quota, place = planned.settings.quota.get(slice.pool), planned.plan.places[entry.id]
+    order = place.order
     if quota is None or order is None or slice.chips > quota or entry.refusals >= LAPSES:
         return False
+    if any(r.kind is _K.GIVEN_WAY and r.what == slice.pool for r in place.reasons):
+        return True
     return planned.now - max(order.since, entry.waiting_since) >= FREE_PASS
+
+
+def _leaves(entry: QueueEntry, now: float) -> bool:
+    """Return whether a job is about to release its slice."""
+    ends = entry.state is State.RELEASING or 0 < entry.leaves <= now + 120
+    return ends or bool(entry.gives_way_to)
 
 
 def expected_length(planned: Planned, entry: QueueEntry) -> float:
@@ -439,6 +510,8 @@ def expected_length(planned: Planned, entry: QueueEntry) -> float:
 
 def expected_end(planned: Planned, entry: QueueEntry) -> float:
     """Return when a slice is free: of a job that is late, after double the time, as often as needed."""
+    if entry.id in planned.plan.gives_way:
+        return planned.now + 60.0
     if entry.leaves:
         return max(entry.leaves, planned.now + 60.0)
     length = expected_length(planned, entry)

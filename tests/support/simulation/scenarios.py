@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.simulation import scenarios_queue as queue
+from tests.support.simulation import scenarios_race as race
 from tests.support.simulation.acts import EAST, ask, crash_for_good, once
 from tests.support.simulation.faults import SliceFaults
 from tests.support.simulation.machines import Machine
@@ -13,7 +14,7 @@ from tests.support.simulation.plans import Work
 from tests.support.simulation.play import Play
 from tests.support.simulation.profile import RATES, Profile
 from tests.support.simulation.sim import EPOCH, Violation
-from tests.support.simulation.users import TWO_REGIONS, spec
+from tests.support.simulation.users import FLEX, TWO_REGIONS, due, spec
 from tests.support.simulation.world import ZONES
 from tpujob.domain.access import BACKEND, Principal, Role
 from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
@@ -122,6 +123,12 @@ def _preempted_and_full(play: Play, machine: Machine) -> None:
     _preempted(play, machine)
 
 
+def _no_backend_at_its_end(play: Play, machine: Machine) -> None:
+    """Let no backend live from a minute before the program is to be told that its slice ends."""
+    ends_at = machine.ends_at or math.inf
+    play.sim.at(ends_at - 150, lambda: play.no_backend(400))
+
+
 def _source_changes(play: Play) -> None:
     """Change the data while they are copied."""
     data = {"0": b"other", "9": b"new"}
@@ -174,6 +181,21 @@ def nothing(play: Play) -> None: ...
 
 def _stockout(play: Play) -> None:
     play.world.scarce["us-east5-a"] = math.inf
+
+
+def _due(seconds: float) -> dict[str, object]:
+    return due(EPOCH + seconds, EAST, "10m")
+
+
+def _no_spot(play: Play) -> None:
+    """Let there be no spot for five minutes."""
+    until = play.sim.now + 300
+    play.world.scarce |= dict.fromkeys(("us-east5-a spot", "us-east5-b spot"), until)
+
+
+def _preempted_without_spot(play: Play, machine: Machine) -> None:
+    _no_spot(play)
+    _preempted(play, machine)
 
 
 def _two_wait(play: Play) -> None:
@@ -524,6 +546,9 @@ _LAB = QueueSettings(hand_on="lab")
 #: an hour, and more than a small budget pays for
 _LONG = Work(360)
 
+_TEN_MINUTES = FLEX | {"run_for": "10m"}
+_ENDING = {"tpu": _TEN_MINUTES, "recovery": {"stall": "5m", "planned_ends": 9}}
+
 SCENARIOS: Mapping[str, Scenario] = {
     s.name: s
     for s in (
@@ -720,6 +745,49 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             "small ones pass a big one", queue.small_ones_pass, more=queue.SMALL,
             queue=QueueSettings(quota={"us-central2-b/v4/spot": 16})
+        ),
+        Scenario("its slice ends as planned", nothing, work=Work(100), more=_ENDING),
+        Scenario(
+            "its slice ends as planned, and no other follows", nothing, work=Work(100), ends=_FAILED,
+            more={"tpu": _TEN_MINUTES}
+        ),
+        Scenario(
+            "its slice ends while no backend lives", running(_no_backend_at_its_end),
+            work=Work(100), more=_ENDING
+        ),
+        *(
+            Scenario(
+                name, queue.one_gives_way, more={**queue.SMALL, "priority": "low"},
+                queue=QueueSettings(quota={"us-central2-b/v4/spot": 16}), backends=backends
+            )
+            for name, backends in (("gives way", 1), ("gives way, under two backends", 2))
+        ),
+        Scenario("a deadline leaves no room", nothing, more=_due(3900)),
+        Scenario(
+            "far ahead of its deadline", running(_preempted_without_spot, then=150.0),
+            work=Work(60, contract=True), more=_due(30_000)
+        ),
+        Scenario(
+            "spot is refused at first", _no_spot, work=Work(400, contract=True), more=_due(30_000)
+        ),
+        Scenario("a race, and one place is first", race.one_is_first, more=race.THREE),
+        Scenario("a race for two of three places", race.one_is_first, more=race.TWO),
+        Scenario("a race, and one place is full", race.one_is_full, more=race.THREE),
+        Scenario(
+            "a race within a limit of chips", race.one_is_first, more=race.THREE,
+            queue=race.FEW_CHIPS
+        ),
+        Scenario(
+            "a race of which two are ready at once", race.two_at_once, more=race.THREE, backends=2
+        ),
+        Scenario("a race whose loser another job gets", race.another_waits, more=race.THREE),
+        Scenario("a race whose winner is refused", race.refused_machines, more=race.THREE),
+        Scenario("a race whose first request fails", race.serving_is_refused, more=race.THREE),
+        Scenario(
+            "a race is cancelled", race.cancelled, more=race.THREE, ends=_CANCELLED, late=_SUCCEEDED
+        ),
+        Scenario(
+            "a race whose winner is preempted early", race.preempted_while_prepared, more=race.THREE
         ),
         Scenario("data may not be copied", _copy_refused, ends=_FAILED, late=_SUCCEEDED, data=True),
     )

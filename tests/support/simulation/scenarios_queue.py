@@ -135,6 +135,24 @@ def small_ones_pass(play: Play) -> None:
     play.sim.after(90, lambda: submit(play, "small", tpu=small, array=6, hand_on=False))
 
 
+def one_gives_way(play: Play) -> None:
+    """Let long jobs of low priority hold all chips, while others come: a small one that waits for the first job to have
+    run for 20 min, a second one within the hour after that, a third one when both may give way, and then a big one that
+    needs all chips, with a small one behind it."""
+    work_of_all(play, BRIEF)
+    small = SMALL["tpu"]
+    for number in (1, 2):
+        play.world.work[f"{number:06d}"] = Work(1200)
+    play.sim.after(1, lambda: submit(play, "low-2", tpu=small, priority="low", hand_on=False))
+    play.sim.after(600, lambda: submit(play, "first", tpu=small, hand_on=False))
+    play.sim.after(3600, lambda: submit(play, "second", tpu=small, hand_on=False))
+    play.sim.after(7400, lambda: submit(play, "third", tpu=small, hand_on=False))
+    big = small | {"type": "v4-32"}
+    play.sim.after(11100, lambda: submit(play, "big", tpu=big, priority="high"))
+    play.sim.after(11160, lambda: submit(play, "behind", tpu=small, hand_on=False))
+    play.sim.after(11220, lambda: submit(play, "low-3", tpu=small, priority="low", hand_on=False))
+
+
 def comes_late(play: Play) -> None:
     """Submit a job that fits the slice while the slice is kept."""
     work_of_all(play, BRIEF)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,12 @@ def spec(number: int, random: Random) -> dict[str, Any]:
     }
 
 
+def due(at: float, tpu: Mapping[str, object], time: str = "30m") -> dict[str, object]:
+    """Return the parts of the job file of a program that should end by that time."""
+    finish_by = datetime.fromtimestamp(at, UTC).isoformat()
+    return {"tpu": {**tpu, "pricing": ["spot", "on-demand"]}, "time": time, "finish_by": finish_by}
+
+
 #: in two regions, each with its own bucket
 TWO_REGIONS = {
     "type": ["v5p-16", "v4-16"],
@@ -49,6 +56,9 @@ TWO_REGIONS = {
     "pricing": "spot",
 }
 
+
+#: the only terms that end as planned whose price is known in one of the zones
+FLEX = {"type": "v6e-16", "zones": ["us-east5-a", "us-east5-b"], "pricing": "flex-start"}
 
 #: the commands of users, by name
 VERBS: Mapping[str, Callable[[Jobs, str], object]] = {
@@ -89,6 +99,9 @@ class User:
         document = spec(self.number, self.random)
         if self.play.profile["lab"] and self.random.random() < 0.3:
             document["tpu"] = TWO_REGIONS
+        if self.play.profile["lab"]:  # long jobs, of which some give way to those of the lab
+            of_priority = self.play.sim.random(f"priority of {self.number}")
+            document["priority"] = of_priority.choice(["normal", "low", "low"])
         self.vary(document)
         key = f"key-{self.number}"
         view = self.insist(lambda api: api.create(document, idempotency_key=key))
@@ -110,6 +123,16 @@ class User:
             document["tpu"] = document["tpu"] | {"slices": 2}
         if random.random() < profile["runtimes"] and isinstance(document["tpu"]["type"], str):
             document["tpu"] = document["tpu"] | {"runtime_version": "tpu-ubuntu2204-base"}
+        if random.random() < profile["races"] and len(document["tpu"]["zones"]) > 1:
+            document["tpu"] = document["tpu"] | {"race": random.choice([2, 3])}
+        if random.random() < profile["deadlines"]:
+            document |= due(self.play.sim.now + random.uniform(1, 20) * 3600, document["tpu"])
+
+        if random.random() < profile["flex_start"]:
+            slices = {"slices": 2} if document["tpu"].get("slices") else {}
+            run_for = random.choice(("10m", "1h", "4h"))
+            document["tpu"] = FLEX | slices | {"run_for": run_for}
+            document["recovery"] |= {"planned_ends": random.choice((0, 1, 100))}
 
     def _meddle(self) -> None:
         word = self.random.choices([*self.meddles], [*self.meddles.values()])[0]

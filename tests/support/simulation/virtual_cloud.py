@@ -124,6 +124,13 @@ class VirtualCloud(Model):
         self.room_changed()
         self.run()
 
+    def move_queued(self, queued: Queued, state: QueuedState) -> None:
+        super().move_queued(queued, state)
+        if state is QueuedState.SUSPENDING and queued.ends_at == self.sim.now:
+            machine = self.machines[queued.id]
+            machine.suspended_at = machine.shown_at = self.sim.now
+            self.sim.note(f"{machine.name} has reached its planned end")
+
     def remove(self, record: Node | Queued) -> None:
         super().remove(record)
         if isinstance(record, Queued):
@@ -156,7 +163,7 @@ class VirtualCloud(Model):
             up = [HostUp(f"10.0.{machine.k}.{host}", {}) for host in _hosts(node)]
             nodes.hosts_up(self, node, up)
         if machine.record.state is QueuedState.ACTIVE:
-            machine.ready_at = self.sim.now
+            machine.ready_at, machine.ends_at = self.sim.now, machine.record.ends_at
         self.run()
 
 

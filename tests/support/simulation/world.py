@@ -46,7 +46,8 @@ class World:
         self.signed_out = Outage(
             sim, effects, "unauthenticated", longest=5400, error="401 the credentials have expired"
         )
-        self.scarce: dict[str, float] = {}  #: zone, or region for a quota -> until
+        #: zone, zone and pricing, or region for a quota -> until
+        self.scarce: dict[str, float] = {}
         stock = sim.random("stock")
         # the worst choice of an allocator: the machine that was freed last comes first
         hosts = HostStock(STOCK, only=ZONES, reuse=True)
@@ -91,7 +92,8 @@ class World:
     def refusal(self, slice: Slice) -> str:
         """Return STOCKOUT or QUOTA while one of them is in force; else an empty text."""
         now = self.sim.now
-        if self.scarce.get(slice.zone, 0.0) > now:
+        places = (slice.zone, f"{slice.zone} {slice.pricing}")
+        if any(self.scarce.get(place, 0.0) > now for place in places):
             return "STOCKOUT"
         return "QUOTA" if self.scarce.get(f"quota {region_of(slice.zone)}", 0.0) > now else ""
 

@@ -1,5 +1,8 @@
 """Columns of the list, jobs that are chosen by what they are, and the words of other tools."""
 
+import os
+import subprocess
+import sys
 from io import StringIO
 from typing import Any
 
@@ -23,6 +26,11 @@ def test_a_word_of_another_tool_names_the_command_in_one_line(tpujob: Tpujob) ->
         assert word not in COMMANDS
 
 
+def test_the_status_of_a_job_is_shown_by_another_command(tpujob: Tpujob) -> None:
+    error = tpujob("status", "40", code=2).err
+    assert error == "tpujob: `tpujob status` shows no job: use tpujob show 40\n"
+
+
 def test_help_is_the_option_as_a_word(tpujob: Tpujob) -> None:
     assert tpujob("help", "create").out == tpujob("create", "--help").out
     assert tpujob("help").out == tpujob("--help").out
@@ -44,7 +52,36 @@ def test_a_mistyped_verb_of_the_queue_is_answered_with_the_verbs(
 
 def test_states_are_completed() -> None:
     assert complete_state("re") == ["releasing"]
-    assert len(complete_state("")) == len(State)
+    assert complete_state("") == [*State]
+
+
+@pytest.mark.parametrize(
+    ("line", "offers"),
+    [
+        ("tpujob outp", ["outputs"]),
+        ("tpujob outputs ", ["000042", "digits"]),
+        ("tpujob outputs dig", ["digits"]),
+        ("tpujob list --state re", ["releasing"]),
+        ("tpujob logs --sin", ["--since"]),
+        ("tpujob cost rep", ["report"]),
+    ],
+)
+def test_a_line_is_completed_by_its_command_alone(
+    tpujob: Tpujob, api: ScriptedJobs, line: str, offers: list[str]
+) -> None:
+    """In the shell, where each key press starts a process: the other commands are not imported."""
+    words = line.split(" ")
+    shell = {"_TPUJOB_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(words)}
+    script = "import sys\nfrom tpujob.cli.app import run\ntry: run([])\nfinally: print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **shell, "COMP_CWORD": str(len(words) - 1)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == offers, done.stderr
+    assert "tpujob.cli.commands.contexts" not in done.stderr.split()
+    assert "tpujob.domain.model" not in done.stderr.split()
 
 
 def test_a_time_is_a_number_of_seconds_or_has_units() -> None:

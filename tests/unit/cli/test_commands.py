@@ -2,6 +2,8 @@
 
 import json
 import re
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,10 +22,10 @@ from tests.support.scripted import (
     window_line,
 )
 from tpujob import __version__, errors
-from tpujob.api import HostAccess, LogPage
+from tpujob.api import HostAccess, LogPage, OutputsView, SavedView
 from tpujob.cli.app import COMMANDS, build
 from tpujob.cli.errors import EXIT_CODES
-from tpujob.cli.options import complete_job
+from tpujob.cli.options import complete_job, moment
 from tpujob.cli.render.listing import first_hints
 
 # Make ----------------------------------------------------------------------------------------------------------------
@@ -381,6 +383,44 @@ def test_raw_logs_are_what_the_program_wrote(tpujob: Tpujob, api: ScriptedJobs) 
     assert tpujob("logs", "42", "--raw").out == "\x1b[1ma\n3 4.5\n"
 
 
+def test_raw_logs_have_no_line_of_the_agent_or_of_set_up(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    texts = (
+        "[tpujob] pre-flight: ok",
+        "[setup] pip install",
+        "a [tpujob] b",
+        "[tpujob]c",
+        "[stack] d",
+    )
+    api.pages = [LogPage(lines=[log_line(1, text) for text in texts], cursor="", done=True)]
+    assert tpujob("logs", "42", "--raw").out == "a [tpujob] b\n[tpujob]c\n"
+
+
+def test_logs_of_a_time(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    lines = [log_line(0, "a"), log_line(1, "b")]
+    api.pages = [LogPage(lines=lines, cursor="", done=True)]
+    moment = datetime.fromisoformat(lines[0]["at"])
+    local = moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    assert tpujob("logs", "42", "--times").out == f"0| {local} a\n1| {local} b\n"
+    assert tpujob("logs", "42", "-t", "--host", "1").out.splitlines()[1] == f"{local} b"
+    before, after = (f"{moment + timedelta(seconds=s):%Y-%m-%dT%H:%M:%S}Z" for s in (-1, 1))
+    assert tpujob("logs", "42", "--until", after).out == "0| a\n1| b\n"
+    assert tpujob("logs", "42", "--until", before, "--json").json == []
+    tpujob("logs", "42", "--since", before)
+    assert api.named("logs")[-1]["since"] == moment.timestamp() - 1
+    tpujob("logs", "42", "--since", "1h30m")
+    assert time.time() - api.named("logs")[-1]["since"] == pytest.approx(5400, abs=600)
+    for words in (("--since", "soon"), ("--since", "25:00"), ("--until", "2026-13-01")):
+        assert "is not a time such as 10m" in tpujob("logs", "42", *words, code=2).err
+
+
+def test_a_time_of_day_is_the_last_one() -> None:
+    for text in ("00:00", "23:59", "9:30", "12:00:30"):
+        assert 0 <= time.time() - moment(text) < 2 * 86400
+        hour, minute = text.split(":")[:2]
+        at = datetime.fromtimestamp(moment(text))
+        assert (at.hour, at.minute) == (int(hour), int(minute))
+
+
 def test_lines_that_are_looked_for_have_their_numbers(tpujob: Tpujob, api: ScriptedJobs) -> None:
     grep = ("logs", "42", "--grep", "nan")
     assert tpujob(*grep).err == "tpujob: no match in this attempt; --attempt N searches another\n"
@@ -420,7 +460,18 @@ def test_tracebacks_are_shown_by_their_numbers(tpujob: Tpujob, api: ScriptedJobs
 
 @pytest.mark.parametrize(
     "words",
-    ["--grep x --line 1", "--grep x -f", "--line 1 --tail 3", "--raw --json", "-c", "-E", "-i -f"],
+    [
+        *(
+            "--grep x --line 1",
+            "--grep x -f",
+            "--line 1 --tail 3",
+            "--raw --json",
+            "-c",
+            "-E",
+            "-i -f",
+        ),
+        *("--grep x --times", "--raw --since 1m", "--since 1m --tail 3"),
+    ],
 )
 def test_options_of_logs_that_contradict_each_other_are_refused(tpujob: Tpujob, words: str) -> None:
     assert "go" in tpujob("logs", "42", *words.split(), code=2).err
@@ -486,6 +537,47 @@ def test_ssh_without_a_host_that_can_be_reached(tpujob: Tpujob, api: ScriptedJob
     keys = {request["key"] for request in requests}
     assert len(keys) == 2, "two sessions had one key"
     assert all(key.startswith("ssh-ed25519 ") for key in keys)
+
+
+def test_exec_without_a_host_that_can_be_reached(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    assert "no host" in tpujob("exec", "42", "--", "true", code=4).err
+    assert {request["host"] for request in api.named("access")} <= {0, 1}, "those of its slice"
+    assert "no host" in tpujob("exec", "42", "--host", "7", "--", "true", code=4).err
+    assert api.named("access")[-1]["host"] == 7
+
+
+@pytest.mark.parametrize("ports", ["", "0", "70000", "a", "1:2:3", "6006:", "-1"])
+def test_what_is_no_port_is_not_forwarded(tpujob: Tpujob, api: ScriptedJobs, ports: str) -> None:
+    assert "is not a port" in tpujob("forward", "42", "--", ports, code=2).err
+    assert "is not PORT:HOST:PORT" in tpujob("ssh", "42", "-L", "6006", code=2).err
+    assert not api.named("access")
+
+
+def test_forward_without_a_host_that_can_be_reached(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    assert "no host" in tpujob("forward", "42", "6006", "--host", "1", code=4).err
+    assert api.named("access")[-1]["host"] == 1
+
+
+def test_outputs_are_listed_with_their_steps(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    assert "No checkpoints and outputs." in tpujob("outputs", "42").out
+    rows = [
+        SavedView(path="checkpoints/200", step=200, files=12, bytes=3 << 30, age_s=300.0),
+        SavedView(path="outputs/host-0/loss.csv", step=None, files=1, bytes=80, age_s=7200.0),
+    ]
+    facts = {"id": "000042", "workdir": "gs://b/jobs/000042", "checkpoint": 200, "rows": rows}
+    api.saved |= cast(OutputsView, {**facts, "earlier": ["gs://a/jobs/000042"]})
+    assert tpujob("outputs", "42").out.splitlines() == [
+        "Path                    Step Files    Size Age",
+        "checkpoints/200          200    12 3.0 GiB  5m",
+        "outputs/host-0/loss.csv    -     1    80 B  2h",
+        "The newest checkpoint that every host has: step 200.",
+        "In gs://b/jobs/000042",
+        "Before that in 1 other folder: --json",
+        "  copy: tpujob cp 000042:checkpoints/200 .",
+    ]
+    assert tpujob("outputs", "42", "--json").json["rows"] == rows
+    api.saved["complete"] = False
+    assert "There are more" in tpujob("outputs", "42").out
 
 
 # About tpujob --------------------------------------------------------------------------------------------------------

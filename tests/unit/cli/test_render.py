@@ -304,7 +304,17 @@ def test_hosts_that_a_firewall_keeps_apart_come_with_a_cure() -> None:
 
 def curve(attempt: int, values: list[float], first: int = 0, kept: int | None = None) -> CurveView:
     points = [(first + 10 * i, float(i), v, v, v) for i, v in enumerate(values)]
-    return CurveView(attempt=attempt, points=points, resumed_from=first or None, kept=kept)
+    return CurveView(
+        job="000001",
+        attempt=attempt,
+        began_at="2026-01-01T00:00:00.000Z",
+        points=points,
+        resumed_from=first or None,
+        kept=kept,
+        cause=None,
+        nonfinite=None,
+        checkpoint=None,
+    )
 
 
 def metrics(*curves: CurveView) -> MetricsView:

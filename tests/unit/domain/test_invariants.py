@@ -114,7 +114,7 @@ def test_a_job_may_have_other_limits_than_the_usual_ones(
 def test_a_fault_names_the_slice_that_it_is_about() -> None:
     gone = a_slice(2, **GONE)
     (broken,) = invariants.of_job(failed(CONDEMNED, gone))
-    assert broken.text == "it is failed, and tj-000001-1 was condemned and is not gone"
+    assert broken.text == "it is failed, and tj-000001-1 (condemned) is not gone"
 
 
 # Steps ---------------------------------------------------------------------------------------------------------------

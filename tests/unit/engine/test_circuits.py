@@ -42,7 +42,12 @@ def test_refusals_a_backend_sees_are_added_to_those_in_the_records() -> None:
 def test_only_events_about_an_offer_change_its_circuit() -> None:
     offers, refused = CircuitBreaker(in_memory(), Clock(NOW)), asking(Cause.STOCKOUT, NOW)
     for kind in EventKind:
-        if kind not in (EventKind.RELEASE_STARTED, EventKind.SLICE_READY):
+        if kind not in (
+            EventKind.RELEASE_STARTED,
+            EventKind.SLICE_READY,
+            EventKind.CANDIDATE_LOST,
+            EventKind.CANDIDATE_PROMOTED,
+        ):
             note(offers, kind, refused)
     assert offers.circuits() == {}
     note(offers, EventKind.RELEASE_STARTED, asking(None, NOW))

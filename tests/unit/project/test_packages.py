@@ -16,11 +16,12 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(enco
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 OURS = {"tpujob", "tpujob_events", "workloads", "tests"}
 
-#: files of extras; all others of tpujob import what a plain installation has
+#: files of extras; all others of tpujob import what a plain installation has, and of workloads what its own extra has
 ROOMS = {
     "emulator": "tpujob/emulator",
     "s3": "tpujob/adapters/s3_objects.py",
     "pack": "tpujob/data",
+    "parquet": "workloads/data/parquet.py",
 }
 #: modules that a host may have, which run there in the Python of the job
 ON_HOSTS = {
@@ -79,19 +80,18 @@ def undeclared(path: Path, packages: dict[str, set[str]]) -> set[str]:
 
 @pytest.mark.parametrize("room", ["tpujob", *ROOMS, "workloads"])
 def test_what_is_imported_is_declared(room: str) -> None:
-    names = declared(room) if room == "workloads" else declared()
-    if room in ROOMS:
-        names |= declared(room)
+    base = "workloads" if ROOMS.get(room, room).startswith("workloads") else ""
+    names = declared(base) | (declared(room) if room in ROOMS else set())
     packages = {name: modules_of(name) for name in names}
     others = [path for name in ROOMS.values() for path in files(name)]
-    paths = [p for p in files(ROOMS.get(room, room)) if room != "tpujob" or p not in others]
+    paths = [p for p in files(ROOMS.get(room, room)) if room in ROOMS or p not in others]
     wrong = {str(p.relative_to(ROOT)): found for p in paths if (found := undeclared(p, packages))}
     assert not wrong, f"declare the packages of these modules in pyproject.toml: {wrong}"
 
 
 @pytest.mark.parametrize("extra", ["", *sorted(EXTRAS.keys() - {"check"})])
 def test_what_is_declared_is_imported(extra: str) -> None:
-    folder = "workloads" if extra == "workloads" else "tpujob"
+    folder = "workloads" if extra in ("workloads", "parquet") else "tpujob"
     used = set().union(*map(imported, files(folder)))
     idle: set[str] = set()
     for package in declared(extra) - BY_NAME.keys():
@@ -114,7 +114,7 @@ def test_no_requirement_has_an_upper_limit() -> None:
 
 
 def test_the_extras_are_named_by_their_use() -> None:
-    assert set(EXTRAS) == {"emulator", "workloads", "s3", "pack", "check"}
+    assert set(EXTRAS) == {"emulator", "workloads", "s3", "pack", "parquet", "check"}
 
 
 # The locks -----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from tpujob.cli.render import words
 from tpujob.domain.model import Grant, Job, State
 from tpujob.domain.money import ledger, report
 from tpujob.domain.money.removed import remainder
+from tpujob.domain.money.report import Grouping
 from tpujob.domain.text import dollars
 from tpujob.errors import BadRequest
 from tpujob.service.job_index.spending import EndedSpending
@@ -43,7 +44,7 @@ def shown_total(stage: Stage) -> str:
     return row[0]
 
 
-@pytest.mark.parametrize("by", ["job", "user", "day", "type", "zone"])
+@pytest.mark.parametrize("by", report.GROUPS)
 def test_each_grouping_has_the_same_total(stage: Stage, done: str, by: str) -> None:
     costs = stage.api.cost(by=by)
     spent = stage.api.get(done)["usd_spent"]
@@ -52,7 +53,7 @@ def test_each_grouping_has_the_same_total(stage: Stage, done: str, by: str) -> N
     assert sum(row["list_micros"] for row in costs["rows"]) == costs["total"]["list_micros"]
     for row in costs["rows"]:
         assert row["list_micros"] == sum(part["list_micros"] for part in row["parts"])
-    keys = {"job": done, "user": "ada", "type": "v4-16", "zone": "us-central2-b"}
+    keys = {"job": done, "user": "ada", "type": "v4-16", "zone": "us-central2-b", "share": ""}
     assert by == "day" or [row["key"] for row in costs["rows"]] == [keys[by]]
 
 
@@ -91,12 +92,60 @@ def test_a_report_says_what_all_records_say_whatever_becomes_of_jobs(stage: Stag
             case _:
                 change(stage, job, message=f"turn {turn}")
         clock.sleep(dice.uniform(0, 5000))
-        by, user = dice.choice(report.GROUPS), dice.choice(("", "ada", "bob"))
+        groups, user = dice.sample(report.GROUPS, 2), dice.choice(("", "ada", "bob"))
+        by = Grouping(groups[0], dice.choice((groups[1], None)))
         jobs = [*store.list(), *store.removed()]
         own = [job for job in jobs if user in ("", job.user)]
         expected = report.report(own, clock.now(), by, ledger.covered(jobs))
         costs, _ = spending.report(by, user, clock.now())
         assert costs == expected, f"turn {turn}, by {by}, of {user or 'all'}"
+
+
+def test_periods_add_up_to_all_time_and_a_removed_job_stays_in_each(stage: Stage) -> None:
+    stage.clock.time = lab.NOW
+    lab.store_jobs(stage.store, lab.full())
+    api, jobs = stage.api, stage.store.list()
+    whole = api.cost(by="user")["total"]["list_micros"]
+    assert whole
+    days = [row["key"] for row in api.cost(by="day")["rows"]]
+    assert len(days) > 3
+    middle = days[2]
+    before = api.cost(by="user", until=middle)
+    later = api.cost(by="user", since=days[3])
+    assert 0 < before["total"]["list_micros"] < whole
+    assert before["total"]["list_micros"] + later["total"]["list_micros"] == whole
+    one = api.cost(by="share", then="type", since=middle, until=middle)
+    by_day = {row["key"]: row["list_micros"] for row in api.cost(by="day")["rows"]}
+    assert one["total"]["list_micros"] == by_day[middle]
+    cells = api.cost(by="user", then="day")["rows"]
+    assert sum(row["list_micros"] for row in cells) == whole
+    assert {row["then"] for row in cells} == {*days}
+    for user in ("ada", "bob"):
+        of_user = api.cost(by="day", user=user, until=middle)["total"]["list_micros"]
+        row = next(row for row in before["rows"] if row["key"] == user)
+        assert of_user == row["list_micros"]
+    jobs_before = api.cost(by="job", until=middle)
+    for job in jobs:
+        if job.state.final:
+            stage.store.remove(job.id, lease=None, keep=remainder(job))
+    assert api.cost(by="job", until=middle) == jobs_before
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"since": "yesterday"}, "since: 'yesterday' is not a day"),
+        ({"until": "2026-11-31"}, "until: '2026-11-31' is not a day"),
+        ({"since": "2026-11-02", "until": "2026-11-01"}, "ends on 2026-11-01, before it begins"),
+        ({"by": "user", "then": "user"}, "cannot be divided by user again"),
+        ({"by": "user", "then": "colour"}, "not shown by 'colour'"),
+    ],
+)
+def test_a_period_or_a_group_that_is_none_is_refused(
+    stage: Stage, asked: dict[str, str], says: str
+) -> None:
+    with pytest.raises(BadRequest, match=re.escape(says)):
+        stage.api.cost(**asked)
 
 
 def change(stage: Stage, job: Job, **changes: Any) -> None:

@@ -22,6 +22,7 @@ class Follower:
     job: Job
     asked: Mapping[str, int | None] = field(default_factory=dict)
     cursor: str = ""
+    since: float | None = None
 
     def page(self, **options: int | None) -> LogPage:
         query = {"host": None, "attempt": None, "tail": None, **self.asked, **options}
@@ -31,6 +32,7 @@ class Follower:
             attempt=query["attempt"],
             cursor=self.cursor,
             tail=query["tail"],
+            since=self.since,
         )
         self.cursor = page["cursor"]
         return page
@@ -116,6 +118,24 @@ def test_tail_gives_the_last_lines_and_the_cursor_behind_them() -> None:
     shelf.write(0, (500.0, "newest"), segment=3)
     assert quiet.texts() == ["newest"]
     assert len(Follower(shelf, a_job()).page(tail=1000)["lines"]) == 18
+
+
+def test_lines_since_a_time_begin_in_the_attempt_that_ran_then_and_go_on() -> None:
+    """Attempt 1 began at 0, attempt 2 at 9."""
+    shelf = Shelf()
+    shelf.write(0, (1.0, "a"), (2.0, "b"), (3.0, "d"), attempt=1)
+    shelf.write(1, (2.5, "c"), (8.0, "e"), attempt=1)
+    shelf.write(0, (10.0, "f"), (11.0, "g"), attempt=2)
+    for since, texts in ((0, "abcdefg"), (2, "bcdefg"), (2.5, "cdefg"), (8.5, "fg"), (11, "g")):
+        assert "".join(Follower(shelf, a_job(), since=since).texts()) == texts, since
+    later = Follower(shelf, a_job(), since=12)
+    assert later.texts() == []
+    shelf.write(0, (12.5, "h"), attempt=2)
+    assert later.texts() == ["h"]
+    assert Follower(shelf, a_job(), {"attempt": 1, "host": 1}, since=2.6).texts() == ["e"]
+    assert Follower(shelf, a_job(), {"attempt": 2}, since=0).texts() == ["f", "g", "h"]
+    with pytest.raises(BadRequest, match="do not go together"):
+        Follower(shelf, a_job(), since=1).page(tail=1)
 
 
 def test_a_large_log_comes_in_bounded_pages_in_order() -> None:

@@ -218,7 +218,7 @@ ENDED = Attempt(
 HAD = Slice(
     "tj-000001-3", 3, "v5p-8", "us-east5-a", "on-demand", CLOUD_TPU, "rt", 2.5, NOW - 90, ready_at=NOW - 80,
     endpoints=(Endpoint(0, "10.0.0.9", "34.1.2.3"), Endpoint(1, "10.0.0.8")), role=SliceRole.CONDEMNED,
-    delete_reason="r", gone_at=NOW - 5, tpu_slices=2,
+    delete_reason="r", gone_at=NOW - 5, tpu_slices=2, ends_at=NOW,
 )  # fmt: skip
 
 
@@ -239,6 +239,7 @@ HAD = Slice(
                 "reason": "r",
                 "hosts": ["34.1.2.3", "10.0.0.8"],
                 "gone_at": "1970-01-01T02:46:35.000Z",
+                "ends_at": "1970-01-01T02:46:40.000Z",
             },
         ),
         (attempt_view(ENDED, {})["verdict"], VerdictView, VERDICT, {}),

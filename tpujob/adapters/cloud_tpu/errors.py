@@ -82,6 +82,11 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
             "the project may not use it: name others in tpu.zones",
             zone_closed=True,
         ),
+        # seen of many zones, with code 3, at the end of the operation
+        r"FLEX_START provisioning model is not supported": Meaning(
+            Cause.BAD_SPEC,
+            "this zone has no flex-start slices of the type: name others in tpu.zones",
+        ),
         r"requested zone \"[^\"]*\" is not supported": Meaning(
             Cause.BAD_SPEC, "this zone has no TPUs: name others in tpu.zones", zone_closed=True
         ),

@@ -7,6 +7,7 @@ from typing import Any
 from tpujob.adapters.cloud_tpu.request import MARKS
 from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen
 from tpujob.domain.model import Endpoint
+from tpujob.protocol import PRICING_LABEL
 
 
 def id_of(name: str) -> str:
@@ -24,17 +25,19 @@ def queued_seen(queued: Any) -> QueuedSeen:
     queued = raw(queued)
     specs = queued.tpu.node_spec
     error = queued.state.failed_data.error
+    marks = _marks(specs[0].node) if specs else {}
     return QueuedSeen(
         state=_enum_name(queued.state, "state"),
         initiator=_enum_name(queued.state, "state_initiator"),
         error_code=error.code,
         error=error.message,
-        marks=_marks(specs[0].node) if specs else {},
+        marks=marks,
         created_at=_seconds(queued.create_time),
         type=specs[0].node.accelerator_type if specs else "",
         # one spec for all nodes, as requested, or a spec for each, as gcloud expects in answers
         nodes=max(1, sum(max(1, spec.multislice_params.node_count) for spec in specs)),
-        pricing=_pricing(
+        pricing=marks.get(PRICING_LABEL)
+        or _pricing(
             spot=queued.HasField("spot"),
             reserved=bool(queued.reservation_name)
             or any(spec.node.scheduling_config.reserved for spec in specs),
@@ -45,6 +48,7 @@ def queued_seen(queued: Any) -> QueuedSeen:
 def node_seen(node: Any) -> NodeSeen:
     """Parse a node, with the library's wrapper or without."""
     node = raw(node)
+    marks = _marks(node)
     return NodeSeen(
         state=_enum_name(node, "state"),
         endpoints=tuple(
@@ -53,10 +57,11 @@ def node_seen(node: Any) -> NodeSeen:
         ),
         health=_enum_name(node, "health"),
         described=", ".join(filter(None, (node.health_description, _newest_symptom(node)))),
-        marks=_marks(node),
+        marks=marks,
         created_at=_seconds(node.create_time),
         type=node.accelerator_type,
-        pricing=_pricing(
+        pricing=marks.get(PRICING_LABEL)
+        or _pricing(
             spot=node.scheduling_config.spot or node.scheduling_config.preemptible,
             reserved=node.scheduling_config.reserved,
         ),

@@ -9,11 +9,11 @@ from typing import Any
 
 from tpujob.domain.model import Cause, Slice
 from tpujob.errors import Refused
-from tpujob.protocol import JOB_LABEL, LABEL, OWNER_LABEL
+from tpujob.protocol import JOB_LABEL, LABEL, OWNER_LABEL, PRICING_LABEL
 
 #: The keys that mark a slice as ours, in the labels of its nodes and in their metadata. Answers repeat the metadata of
 #: a queued resource's node (axlearn reads it there); that they repeat the labels is inferred (live: marks-echoed).
-MARKS = (LABEL, JOB_LABEL, OWNER_LABEL)
+MARKS = (LABEL, JOB_LABEL, OWNER_LABEL, PRICING_LABEL)
 
 SSH_USER = "tpujob"
 
@@ -34,8 +34,6 @@ class Options:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours take precedence
     #: the reservation of slices with pricing `reserved`: its name, or the full name of another project's; empty: any
     reservation: str = ""
-    #: seconds that a slice runs at most: it is requested as flex-start, over REST; None: as the pricing says
-    flex_start: float | None = None
     wait: float | None = None  #: seconds that a request may wait in the queue; None: no bound
 
 
@@ -46,6 +44,8 @@ def queued_request(
     parent = f"projects/{project}/locations/{slice.zone}"
     node = _node(slice, options, public_key)
     marks = {LABEL: "1", JOB_LABEL: job_id, OWNER_LABEL: owner}
+    if newer_fields(slice):
+        marks[PRICING_LABEL] = slice.pricing
     node["labels"] = {**options.labels, **marks}
     node["metadata"] |= marks
     spec = {"parent": parent, **_node_names(slice), "node": node}
@@ -60,12 +60,16 @@ def queued_request(
     }
 
 
-def newer_fields(options: Options) -> dict[str, Any]:
+def newer_fields(slice: Slice) -> dict[str, Any]:
     """Return the fields of a queued resource that Google's client library lacks, in JSON (v2alpha1); empty: none."""
-    if options.flex_start is None:
-        return {}
-    limit = {"maxRunDuration": f"{options.flex_start:.0f}s"}
-    return {"provisioningModel": "FLEX_START", "runDuration": limit}
+    match slice.pricing:
+        case "flex-start":
+            limit = {"maxRunDuration": f"{slice.run_for or 0}s"}
+            return {"provisioningModel": "FLEX_START", "runDuration": limit}
+        case "calendar":
+            return {"provisioningModel": "RESERVATION_BOUND"}
+        case _:
+            return {}
 
 
 def node_ids(slice: Slice) -> tuple[str, ...]:
@@ -126,15 +130,16 @@ def _pricing_fields(slice: Slice, options: Options, project: str) -> dict[str, A
     """Return the queued resource's fields for the pricing, as gcloud 528 sends them (recorded). The node has no such
     field: one with a `scheduling_config` is refused (axlearn, `tpu.py`: "it will break QRM").
     Raise Refused for a pricing without such fields."""
-    if slice.pricing == "on-demand" or options.flex_start is not None:
+    if slice.pricing in ("on-demand", "flex-start"):
         return {}
     if slice.pricing == "spot":
         return {"spot": {}}
-    if slice.pricing != "reserved":
+    if slice.pricing not in ("reserved", "calendar"):
         raise Refused(f"Cloud TPU has no slices that are {slice.pricing}", cause=Cause.BAD_SPEC)
     # "-" stands for any reservation of the project in the zone. As in gcloud, a full name may lack the zone:
     # projects/P/reservations/R
-    owner, _, name = (options.reservation or "-").rpartition("/reservations/")
+    named = slice.reservation or options.reservation or "-"
+    owner, _, name = named.rpartition("/reservations/")
     owner = owner or f"projects/{project}"
     owner = owner if "/locations/" in owner else f"{owner}/locations/{slice.zone}"
     return {"reservation_name": f"{owner}/reservations/{name}"}

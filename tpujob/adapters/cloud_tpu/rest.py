@@ -1,8 +1,9 @@
 """Queued resources with fields that Google's client library lacks, over REST: with the limits, the deadlines and the
 meaning of errors of `calls.py`.
 
-The fields are v2alpha1's, by Google's discovery document: `provisioningModel`, `runDuration`. All other calls go
-through the library, also of such a queued resource, which it reads without them.
+The fields are v2alpha1's, by Google's discovery document: `provisioningModel`, `runDuration`, and of a node
+`schedulingConfig.terminationTimestamp`. All other calls go through the library, also of such a queued resource, which
+it reads without them.
 """
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -72,6 +73,16 @@ class QueuedByRest:
         limit = object_in(answer, "runDuration").get("maxRunDuration")
         max_run = json_format.ParseDict(limit, Duration()).ToNanoseconds() / 1e9 if limit else None
         return replace(queued_seen(message), max_run=max_run)
+
+    def node_ends_at(self, name: str, deadline: Deadline, doing: str) -> float | None:
+        """Return when the cloud takes back a node; None: it tells no time. Raises as `Api.call` does."""
+        from google.protobuf import json_format
+        from google.protobuf.timestamp_pb2 import Timestamp
+
+        with self._call("get_node", deadline, doing) as rest:
+            answer = rest.call("GET", HOST, f"{VERSION}/{name}", timeout=deadline.left(doing=doing))
+        at = object_in(answer, "schedulingConfig").get("terminationTimestamp")
+        return json_format.ParseDict(at, Timestamp()).ToNanoseconds() / 1e9 if at else None
 
     def close(self) -> None:
         """Close the connections; a later call opens others."""

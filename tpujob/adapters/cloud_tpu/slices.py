@@ -38,7 +38,7 @@ from tpujob.adapters.cloud_tpu.slice_state import (
 )
 from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.domain.model import Cause, Slice
-from tpujob.domain.observations import Absent, Present, SliceSeen, Unknown
+from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.errors import Refused, TpujobError, Transient
 from tpujob.lib.tries import Deadline
 from tpujob.ports import Owned, SliceSurvey
@@ -155,6 +155,8 @@ class CloudTpuSlices:
         nodes = self._read_nodes(slice, deadline, doing)
         our_nodes = [node if node and self._is_ours(node.marks) else None for node in nodes]
         seen = slice_state(our_queued, our_nodes)
+        if isinstance(seen, Present) and seen.state is SliceState.READY and slice.ends_at is None:
+            seen = replace(seen, ends_at=self._read_end(slice, deadline, doing))
         if seen is None and (queued or any(nodes)):
             return Absent()  # another owner's slice has this name, so ours certainly does not exist
         if seen is None:
@@ -181,10 +183,17 @@ class CloudTpuSlices:
     def _read_queued(self, slice: Slice, deadline: Deadline, doing: str) -> QueuedSeen | None:
         request = {"name": self._queued_name(slice)}
         with contextlib.suppress(Missing):
-            if newer_fields(self._options):
+            if newer_fields(slice):
                 return self._rest.get(request["name"], deadline, doing)
             return queued_seen(self.api.call("get_queued_resource", request, deadline, doing))
         return None
+
+    def _read_end(self, slice: Slice, deadline: Deadline, doing: str) -> float | None:
+        """Return when the cloud takes back a slice that is ready; None: at no time that it tells."""
+        if not newer_fields(slice):
+            return None
+        name = self.api.node(slice.zone, node_ids(slice)[0])
+        return self._rest.node_ends_at(name, deadline, doing)
 
     def _read_node(self, slice: Slice, id: str, deadline: Deadline, doing: str) -> NodeSeen | None:
         request = {"name": self.api.node(slice.zone, id)}
@@ -256,19 +265,19 @@ class CloudTpuSlices:
         operation is done and no queued resource exists, the slice was deleted in the meantime. Then only a request with
         a new id creates another. Raises the error of its operation."""
         doing = f"requesting {slice.name}"
-        operation = self._send(request, deadline, doing)
+        operation = self._send(slice, request, deadline, doing)
         if not operation.done or self._read_queued(slice, deadline, doing):
             return
         retry = {**request, "request_id": request_id(operation.name)}
-        operation = self._send(retry, deadline, doing)
+        operation = self._send(slice, retry, deadline, doing)
         if operation.done and operation.HasField("error"):
             from google.rpc.code_pb2 import Code
 
             raise refusal(doing, Code.Name(operation.error.code), operation.error.message)
 
-    def _send(self, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
+    def _send(self, slice: Slice, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
         """Send the request, over REST if it has fields that the library lacks; return its operation."""
-        if newer := newer_fields(self._options):
+        if newer := newer_fields(slice):
             return self._rest.create(request, newer, deadline, doing)
         return self.api.call("create_queued_resource", request, deadline, doing).operation
 

@@ -5,5 +5,6 @@ Callers interpret blobs. `client.py` translates the API's errors to ours; google
 
 from tpujob.adapters.gcs.blobs import GcsBlobs, split_path
 from tpujob.adapters.gcs.bucket import facts_of
+from tpujob.adapters.gcs.lending import GcsLender
 
-__all__ = ["GcsBlobs", "facts_of", "split_path"]
+__all__ = ["GcsBlobs", "GcsLender", "facts_of", "split_path"]

@@ -24,6 +24,7 @@ from tpujob.lib.tries import Deadline
 from tpujob.ports import Blob, BucketFacts, BucketPlace
 
 _FACTS = "name,size,generation,metageneration,updated,metadata"
+_PAGE = 1000  #: most objects of a page (documented)
 #: metadata key by which a conditional write recognises its own earlier try; hidden from callers
 _WRITE_ID = "tpujob-write"
 
@@ -107,7 +108,9 @@ class GcsBlobs(StorageClient):
         bucket, _ = split_path(prefix, empty=True)
         blobs: builtins.list[Blob] = []
         deadline = Deadline(timeout)
-        for page in self.blob_pages(prefix, lambda: deadline, _FACTS, page_size=most):
+        for page in self.blob_pages(
+            prefix, lambda: deadline, _FACTS, page_size=most and min(most, _PAGE)
+        ):
             blobs += [_facts(bucket, item) for item in page]
             if most is not None and len(blobs) >= most:
                 break

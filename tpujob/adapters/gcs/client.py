@@ -16,6 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     import requests
 
 T = TypeVar("T")
+#: returns a token, and when it ends
+NewToken = Callable[[], tuple[str, float]]
 
 PIECE = 8 << 20  #: bytes of one request of a large upload
 _GOOGLE = "https://storage.googleapis.com"
@@ -75,9 +78,11 @@ class StorageClient:
         *,
         timeout: float = 60.0,
         count: Count = uncounted,
+        token: NewToken | None = None,
     ) -> None:
-        """`endpoint`: the URL of an emulated storage, called without credentials. `timeout`: seconds for one answer."""
-        self.project, self.timeout, self._count = project, timeout, count
+        """`endpoint`: the URL of an emulated storage, called without credentials. `timeout`: seconds for one answer.
+        `token`: returns the token to use; None: this machine's credentials."""
+        self.project, self.timeout, self._count, self._token = project, timeout, count, token
         self._emulated, self._url = bool(endpoint), endpoint.rstrip("/") or _GOOGLE
         self._lock = threading.Lock()
         self._client: Any = None
@@ -112,7 +117,7 @@ class StorageClient:
         os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
         credentials: Any = AnonymousCredentials()
         if not self._emulated:
-            credentials = google.auth.default(scopes=[_SCOPE])[0]
+            credentials = self._lent() or google.auth.default(scopes=[_SCOPE])[0]
         session = AuthorizedSession(credentials)
         # read once, as requests reads them for each request; with ~/.netrc, whose passwords replace tokens
         environment = session.merge_environment_settings(self._url, {}, None, None, None)
@@ -122,6 +127,20 @@ class StorageClient:
         session.hooks["response"].append(self._answered)
         options = {"api_endpoint": self._url}
         return storage.Client(self.project or None, credentials, session, client_options=options)
+
+    def _lent(self) -> Any:
+        """Return credentials of tokens that another process makes; None: there are none."""
+        if self._token is None:
+            return None
+        from google.oauth2.credentials import Credentials
+
+        new_token = self._token
+
+        def renewed(_request: object, **_: object) -> tuple[str, datetime]:
+            token, expires_at = new_token()
+            return token, datetime.fromtimestamp(expires_at, UTC).replace(tzinfo=None)
+
+        return Credentials(None, refresh_handler=renewed)
 
     def _answered(self, response: requests.Response, **_: object) -> None:
         sent = time.monotonic() - response.elapsed.total_seconds()

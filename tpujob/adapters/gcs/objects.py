@@ -16,6 +16,7 @@ from urllib.parse import quote
 from tpujob.adapters.gcs.bucket import ABORT_PARTS, facts_of
 from tpujob.adapters.gcs.client import (
     DamagedBytes,
+    NewToken,
     StorageClient,
     bucket_path,
     resource_of,
@@ -39,10 +40,16 @@ class JsonObjects(StorageClient):
     """Implements `data.objects.Objects`. Thread-safe."""
 
     def __init__(
-        self, endpoint: str = "", *, patience: float = 120.0, timeout: float = 60.0
+        self,
+        endpoint: str = "",
+        *,
+        patience: float = 120.0,
+        timeout: float = 60.0,
+        token: NewToken | None = None,
     ) -> None:
-        """`patience`: seconds for which a call is retried. `timeout`: seconds for one answer."""
-        super().__init__(endpoint=endpoint, timeout=timeout)
+        """`patience`: seconds for which a call is retried. `timeout`: seconds for one answer. `token`: see
+        `StorageClient`."""
+        super().__init__(endpoint=endpoint, timeout=timeout, token=token)
         self._patience = patience
 
     def pages(self, bucket: str, prefix: str, start: str = "") -> Iterator[list[ObjectFacts]]:

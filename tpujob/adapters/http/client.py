@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import time
 import zlib
 from functools import wraps
@@ -21,7 +22,7 @@ from tpujob.lib.http import HttpReply, HttpRequest
 from tpujob.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from tpujob.adapters.http.transport import Sign
     from tpujob.api import EventView, JobPage, JobView, ListQuery, LogBlock
@@ -31,6 +32,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 TIMEOUT = 60.0  #: seconds that a short call may take
+SLOW = 5.0  #: seconds after which a person wonders whether anything happens
 POLL = 30.0  #: seconds; the longest time that the backend lets one poll wait
 
 
@@ -62,6 +64,8 @@ class RemoteJobs:
         one. `find_again`: see `BackendTransport`."""
         self._transport = BackendTransport(BackendAddress(url, uid, sign), find_again)
         self._timeout, self._log = timeout, log
+        #: called once, from another thread, when an answer takes longer than `SLOW`; long polls do not count
+        self.slow: Callable[[], None] | None = None
 
     @property
     def url(self) -> str:
@@ -86,6 +90,7 @@ class RemoteJobs:
     shares = _sent(JobsApi.shares)
     health = _sent(JobsApi.health)
     metrics = _sent(JobsApi.metrics)
+    curves = _sent(JobsApi.curves)
     logs = _sent(JobsApi.logs)
     log_window = _sent(JobsApi.log_window)
     log_search = _sent(JobsApi.log_search)
@@ -107,6 +112,9 @@ class RemoteJobs:
     requeue = _sent(JobsApi.requeue)
     annotate = _sent(JobsApi.annotate)
     access = _sent(JobsApi.access)
+    outputs = _sent(JobsApi.outputs)
+    read_files = _sent(JobsApi.read_files)
+    write_files = _sent(JobsApi.write_files)
     hosts = _sent(JobsApi.hosts)
     pin_host = _sent(JobsApi.pin_host)
     clear_host = _sent(JobsApi.clear_host)
@@ -253,7 +261,8 @@ class RemoteJobs:
         url = self._transport.address.url_of(f"{root}{path}{_query(query or {})}")
         request = HttpRequest(verb, url, headers, body, within or self._timeout, once)
         try:
-            reply = self._transport.request(request)
+            with self._watch() if path != "/follow" else contextlib.nullcontext():
+                reply = self._transport.request(request)
         except TimeoutError:
             message = f"the backend at {self.url} did not answer in time"
             raise Transient(message, hint=self._with_log("try again")) from None
@@ -271,6 +280,25 @@ class RemoteJobs:
         ):
             self._add_versions(error)
         raise error
+
+    @contextlib.contextmanager
+    def _watch(self) -> Generator[None]:
+        """Call `slow` once, if the block takes longer than `SLOW`."""
+        if self.slow is None:
+            yield
+            return
+        timer = threading.Timer(SLOW, self._note_slowness)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _note_slowness(self) -> None:
+        slow, self.slow = self.slow, None
+        if slow:
+            slow()
 
     def _json(self, reply: HttpReply) -> Any:
         try:

@@ -233,8 +233,9 @@ AUTHORITY = "cert-authority"
 LIFETIME = 600.0  #: seconds in which a session may be opened; a session has no limit
 SKEW = 300.0  #: seconds that the host's clock may be behind
 _MAX_HOLDER = 200  #: characters of the holder
-#: permissions in the certificate: no forwarding of ports, agents or displays
-_ALLOWED = (b"permit-pty",)
+#: permissions in the certificate: no forwarding of agents or displays. Ports may be forwarded: whoever has a shell on a
+#: host reaches its ports anyway
+_ALLOWED = (b"permit-port-forwarding", b"permit-pty")
 
 
 def authority_line(public_line: str, epoch: int = 0) -> str:

@@ -21,6 +21,7 @@ from tpujob.agent.attempts import other_attempts, remove_leftovers
 from tpujob.agent.base import Failure, read_json, remove_file, write_json
 from tpujob.agent.folders import CONTAINERS, EPOCH, KEPT_WORK, ROOT
 from tpujob.agent.processes import (
+    EMULATED_HOST,
     command_of,
     end_all,
     free_devices,
@@ -33,7 +34,6 @@ from tpujob.agent.setup import first_boot
 from tpujob.agent.setup.mounts import mounted, unmount_all
 
 USER = "tpujob"  #: the user of tpujob on real hosts
-EMULATED = "TPUJOB_EMULATED_HOST"  #: the emulator sets it for every process of a host
 PRODUCT = "/sys/class/dmi/id/product_name"
 LIMIT = 50.0  #: seconds for one command
 SHIPPING = 15.0  #: seconds that attempts get to upload the rest of their logs
@@ -108,7 +108,7 @@ def record_first_boot() -> None:
 def _this_host() -> _Host:
     """Return the part of this machine that belongs to the host. Raises Failure if that is not certain."""
     home, account = os.path.realpath(os.path.expanduser("~")), pwd.getpwuid(os.getuid())
-    if EMULATED in os.environ:
+    if EMULATED_HOST in os.environ:
         if os.path.commonpath([os.path.realpath(account.pw_dir), home]) == home:
             raise Failure("the home folder of this emulated host is a person's")
         temporary = os.path.realpath(os.environ.get("TMPDIR") or home)
@@ -227,7 +227,7 @@ def _authorize_only(folder: str, key: str) -> None:
 def _find_processes(before: Optional[first_boot.Facts]) -> Set[int]:
     """Return the processes of the host, except this process and its ancestors: on a real host those of this user, and
     all that are not of the system; on an emulated host (None) those of this user with its variable."""
-    marker = b"\0%s=%s\0" % (EMULATED.encode(), os.fsencode(os.environ.get(EMULATED, "")))
+    marker = b"\0%s=%s\0" % (EMULATED_HOST.encode(), os.fsencode(os.environ.get(EMULATED_HOST, "")))
     ancestors, table, pid = {0}, process_table(), os.getpid()
     if before is not None and 1 not in table:
         raise Failure("the processes of other users cannot be seen on this host")

@@ -21,7 +21,6 @@ from tpujob.cli.options import (
     States,
     Watch,
     Yes,
-    argument,
     duration,
     flag,
     option,
@@ -374,18 +373,3 @@ def expand_ranges(jobs: Sequence[str]) -> list[str]:
             )
         expanded += [f"{match[1]}{index}" for index in range(first, last + 1)]
     return expanded
-
-
-# SSH -----------------------------------------------------------------------------------------------------------------
-
-
-def ssh(
-    job: JobRef,
-    command: Annotated[list[str] | None, argument("[-- COMMAND...]", "Run a command.")] = None,
-    host: Annotated[int, option("K", "Host number.", "--host", min=0)] = 0,
-) -> int:
-    """Open a shell on a host of a job, or run a command there."""
-    backend = connect()
-    from tpujob.wiring import client
-
-    return client.open_session(current_settings(), backend, job, host=host, command=command or None)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from tpujob.cli.backend import retrying_client
 from tpujob.cli.errors import job_continues, on_interrupt
-from tpujob.cli.options import Follow, JobRef, Json, flag, option
+from tpujob.cli.options import Follow, JobRef, Json, flag, moment, option
 from tpujob.cli.output import flush, get_screen, note, say, say_bytes, say_json_line, say_json_list
 from tpujob.cli.render.lines import log_line, log_text, numbered_line
 from tpujob.domain import text as blocks
-from tpujob.domain.text import many
+from tpujob.domain.text import many, seconds
 from tpujob.errors import BadRequest, NotFound
 from tpujob.protocol.limits import MAX_LINE
 from tpujob.wiring.retrying import RetryingClient
@@ -35,9 +35,9 @@ class LogSource:
     host: int | None  #: None: all hosts
     attempt: int | None  #: None: the newest
 
-    def page(self, cursor: str, tail: int | None = None) -> LogPage:
-        where = self.filters()
-        return self.retrying.ask(lambda api: api.logs(self.job, **where, cursor=cursor, tail=tail))
+    def page(self, cursor: str, tail: int | None = None, since: float | None = None) -> LogPage:
+        place = {**self.filters(), "cursor": cursor, "tail": tail, "since": since}
+        return self.retrying.ask(lambda api: api.logs(self.job, **place))  # pyright: ignore[reportArgumentType]
 
     def block(self, cursor: str) -> LogBlock:
         where = self.filters()
@@ -56,6 +56,16 @@ def logs(
         int | None, option("N", "Attempt; default: the newest.", "--attempt", min=1)
     ] = None,
     tail: Annotated[int | None, option("N", "Last N lines.", "--tail", "-n", min=0)] = None,
+    since: Annotated[
+        float | None,
+        option(
+            "TIME", "From then on: 10m ago, 14:30, or 2026-11-29T14:30.", "--since", parser=moment
+        ),
+    ] = None,
+    until: Annotated[
+        float | None, option("TIME", "Up to then, as for --since.", "--until", parser=moment)
+    ] = None,
+    times: Annotated[bool, flag("The local time before each line.", "--times", "-t")] = False,
     grep: Annotated[str, option("TEXT", "Lines with TEXT, numbered.", "--grep")] = "",
     regexp: Annotated[bool, flag("TEXT is a regular expression (RE2).", "--regexp", "-E")] = False,
     ignore_case: Annotated[bool, flag("Ignore case.", "--ignore-case", "-i")] = False,
@@ -69,19 +79,24 @@ def logs(
     around: Annotated[
         int, option("N", "Context of --line and --traceback.", "--around", min=0)
     ] = AROUND,
-    raw: Annotated[bool, flag("Keep escape sequences.", "--raw")] = False,
+    raw: Annotated[bool, flag("The bytes of the program alone.", "--raw")] = False,
     as_json: Json = False,
 ) -> None:
     """Print a job's output, all hosts merged."""
     searches = bool(grep) + (line is not None) + (traceback is not None)
     if searches > 1:
         raise BadRequest("--grep, --line and --traceback do not go together", hint="Choose one.")
-    if searches and (follow or tail is not None or raw):
-        raise BadRequest("--grep, --line and --traceback go without --follow, --tail and --raw")
+    timed = times or since is not None or until is not None
+    if searches and (follow or tail is not None or raw or timed):
+        raise BadRequest(
+            "--grep, --line and --traceback go without --follow, --tail, --since, --until, --times and --raw"
+        )
     if (regexp or ignore_case or count) and not grep:
         raise BadRequest("--regexp, --ignore-case and --count go with --grep", hint="--grep TEXT")
-    if raw and (as_json or tail is not None):
-        raise BadRequest("--raw goes without --json and --tail")
+    if raw and (as_json or tail is not None or timed):
+        raise BadRequest("--raw goes without --json, --tail, --since, --until and --times")
+    if since is not None and tail is not None:
+        raise BadRequest("--since and --tail do not go together", hint="Choose one.")
     retrying = retrying_client()
     job_id = retrying.ask(lambda api: api.get(job))["id"]
     source = LogSource(retrying, job_id, host, attempt)
@@ -98,13 +113,16 @@ def logs(
         _print_traceback(source, traceback, around, as_json=as_json)
     else:
         with on_interrupt(*job_continues(job_id)):
-            if not as_json:
+            lines = _up_to(until, _lines(source, follow, tail, since))
+            if timed and not as_json:
+                _print_lines(lines, prefix=source.host is None, times=times)
+            elif not as_json:
                 _print_output(source, follow=follow, tail=tail, raw=raw)
             elif follow:
-                for entry in _lines(source, follow, tail):
+                for entry in lines:
                     say_json_line(entry)
             else:
-                say_json_list(_lines(source, follow, tail))
+                say_json_list(lines)
 
 
 # The whole output ----------------------------------------------------------------------------------------------------
@@ -125,7 +143,7 @@ def _print_output(source: LogSource, *, follow: bool, tail: int | None, raw: boo
             return
     for data in _blocks(source, follow, cursor):
         if raw:
-            say_bytes(blocks.raw(data))
+            say_bytes(blocks.raw(blocks.of_program(data)))
         else:
             say(log_text(data, prefix=prefix, color=color), end="")
         if follow:
@@ -150,16 +168,33 @@ def _blocks(source: LogSource, follow: bool, cursor: str) -> Iterator[bytes]:
             time.sleep(POLL)
 
 
-def _lines(source: LogSource, follow: bool, tail: int | None) -> Iterator[LogLine]:
+def _print_lines(lines: Iterable[LogLine], *, prefix: bool, times: bool) -> None:
+    color = get_screen().color
+    for line in lines:
+        say(log_line(line, prefix=prefix, color=color, time=times))
+
+
+def _up_to(until: float | None, lines: Iterable[LogLine]) -> Iterator[LogLine]:
+    """Yield the lines up to the first that is later."""
+    for line in lines:
+        if until is not None and (seconds(line["at"]) or 0.0) > until:
+            return
+        yield line
+
+
+def _lines(
+    source: LogSource, follow: bool, tail: int | None, since: float | None
+) -> Iterator[LogLine]:
     """Yield lines up to the end of the output so far; when following, until the job has ended."""
     cursor = ""
     while True:
-        page = source.page(cursor, None if cursor else tail)
+        page = source.page(cursor) if cursor else source.page("", tail, since)
         cursor = page["cursor"]
         yield from page["lines"]
         if page["done"] or not (page["lines"] or follow):
             return
         if not page["lines"]:
+            flush()
             time.sleep(POLL)
 
 

@@ -53,8 +53,10 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Warning", "; ".join(job.get("warnings", ()))),
         ("Ignored", words.ignored(job)),
         ("Upcoming", words.maintenance(job, now)),
+        ("Ends", words.planned_end(job, now)),
         ("Next", words.what_next(job, now)),
         ("Swap", words.condemned(job)),
+        ("Race", words.race(job["candidates"])),
         ("Element", words.element(job)),
         ("Elements", words.elements(job)),
         *(("Failed" if not n else "", text) for n, text in enumerate(words.worst(job))),
@@ -64,6 +66,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
         ("TPU", f"{hardware}, {job['pricing']}, {job['zone'] or 'no zone yet'}"),
         ("Cost", words.cost(job)),
         ("Budget", words.spending(job)),
+        ("Deadline", words.deadline(job)),
         ("User", job["user"]),
         ("Note", job.get("note", "")),
         ("Tags", ", ".join(job.get("tags", ()))),
@@ -198,6 +201,7 @@ def why_page(
         ("Retries", "" if job["state"] == "succeeded" else _retries_left(job)),
         ("Cost", words.cost(job)),
         ("Budget", words.spending(job)),
+        ("Deadline", words.deadline(job)),
         ("Next", words.what_next(job, now)),
     ):
         out += labelled(label, text, columns, color)
@@ -219,10 +223,12 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Waiting", job["waiting"]),
         ("Answer", capacity["answer"] if (capacity := job.get("capacity")) else ""),
         ("Swap", words.condemned(job)),
+        ("Race", words.race(job["candidates"])),
         ("Warning", words.loss_warning(job)),
         ("Trouble", words.trouble(job, now)),
         ("Warning", "; ".join(job.get("warnings", ()))),
         ("Upcoming", words.maintenance(job, now)),
+        ("Ends", words.planned_end(job, now)),
     ]
     if (job["state"] == "running" and job["attempts"]) or job["step"] is not None:
         reasons += _progress(job, now)

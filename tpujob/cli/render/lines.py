@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render import words
-from tpujob.cli.render.text import clip, clock, pad, paint, wrap
+from tpujob.cli.render.text import clip, clock, local_time, pad, paint, wrap
 from tpujob.domain.text import FRONT, clean, many, number, seconds, span
 
 if TYPE_CHECKING:
@@ -58,13 +58,17 @@ def _event_text(event: EventView, lines: list[str], color: bool) -> str:
     return f"\n{'':24}".join([f"  {clock(event['at'])}  {state}  {lines[0]}", *lines[1:]])
 
 
-def log_line(line: LogLine, *, prefix: bool, color: bool) -> str:
-    """Return a line of output, cleaned; with `prefix` after the number of its host."""
+def log_line(line: LogLine, *, prefix: bool, color: bool, time: bool = False) -> str:
+    """Return a line of output, cleaned; with `prefix` after the number of its host, with `time` after its local
+    time."""
     text = clean(line["text"])
-    return _after_host(line["host"], text, color) if prefix else text
+    if time:
+        text = f"{paint(local_time(line['at']), 'dim', color)} {text}"
+    return after_host(line["host"], text, color) if prefix else text
 
 
-def _after_host(host: int, text: str, color: bool) -> str:
+def after_host(host: int, text: str, color: bool) -> str:
+    """Return a clean line after the number of its host."""
     return f"{paint(f'{host}|', HOST_STYLES[host % len(HOST_STYLES)], color)} {text}"
 
 
@@ -90,7 +94,7 @@ def numbered_line(line: WindowLine, *, prefix: bool, hit: bool, color: bool) -> 
     text = f"{paint(front, 'bold' if hit else 'dim', color)} {clean(line['text'])}"
     if line["cut"]:
         text += f" ... {many(line['cut'], 'byte')} more"
-    return _after_host(line["host"], text, color) if prefix else text
+    return after_host(line["host"], text, color) if prefix else text
 
 
 def progress_line(job: JobView, *, bar: int = 20) -> str:

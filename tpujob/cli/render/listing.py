@@ -131,6 +131,8 @@ def job_table(rows: Sequence[JobRow], columns: int, now: float, *, color: bool =
         if job["condemned"]:
             price = f"{rate(job['usd_per_hour'])} in all"
             out += _note(job, f"{words.swapped_out(job['condemned'])}; {price}", columns)
+        if job["candidates"]:
+            out += _note(job, words.race(job["candidates"]), columns)
         if job["warned"]:
             out += _note(job, "; ".join(job["warned"]), columns)
     return "\n".join(out)

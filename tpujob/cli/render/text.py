@@ -89,6 +89,14 @@ def amount_text(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def local_time(at: str | None) -> str:
+    """Return the local date and time of a view's time."""
+    moment = seconds(at)
+    if moment is None:
+        return "-" * 19
+    return datetime.fromtimestamp(moment).isoformat(" ", timespec="seconds")
+
+
 def clock(at: str | None) -> str:
     """Return the local time of day of a view's time."""
     moment = seconds(at)

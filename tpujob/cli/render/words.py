@@ -72,6 +72,12 @@ def condemned(job: JobView) -> str:
     return swapped_out(job["condemned"], f", at {rate(total)}," if prices else "")
 
 
+def race(names: Sequence[str]) -> str:
+    """Name the candidates of a race; empty: there are none."""
+    waits = f"also requested: {', '.join(names)}; the first slice that is ready serves"
+    return waits if names else ""
+
+
 def swapped_out(names: Sequence[str], cost: str = "") -> str:
     if not names:
         return ""
@@ -83,6 +89,12 @@ def spending(job: JobView) -> str:
     """Say how much of its budgets a job has spent, and how long they last; empty: the job has none."""
     sentences = (clean(budget.get("text", "")) for budget in job.get("spending", ()))
     return "; ".join(filter(None, sentences))
+
+
+def deadline(job: JobView) -> str:
+    """Say by when a job should end, and what that takes; empty: it has no deadline."""
+    shown = job.get("deadline")
+    return clean(shown["text"]) if shown else ""
 
 
 def what_next(job: JobView, now: float) -> str:
@@ -151,6 +163,17 @@ def maintenance(job: JobView, now: float) -> str:
     begins = f", in {span(starts - now)}" if starts > now else ", which has begun"
     consequence = "no action before the notice; then the program saves, and continues afterwards"
     return f"{kind}maintenance of its hosts {when}{begins}; {consequence}"
+
+
+def planned_end(job: JobView, now: float) -> str:
+    """Say when the cloud takes back the job's slice, as planned; empty: at no time that is known."""
+    serving = (s for s in job["slices"] if s["role"] == "serving" and not s["gone_at"])
+    at = next((s["ends_at"] for s in serving if "ends_at" in s), None)
+    ends = seconds(at)
+    if ends is None:
+        return ""
+    left = f", in {span(ends - now)}" if ends > now else ""
+    return f"its slice, as planned: at {_utc(at)} UTC{left}"
 
 
 def _utc(at: str | None) -> str:

@@ -1,22 +1,25 @@
 """Directions of a sync: the lists, copier, valid names and billed operations of each kind of source and target."""
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from tpujob.data.keys import FoldersAndFiles, why_no_file
 from tpujob.data.locations import Folder, Place, Prefix
 from tpujob.data.objects import NotCopied, ObjectFacts, Objects, SourceReader
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.download import Downloader
-from tpujob.data.sync.endpoints import Items, in_folder, in_storage
+from tpujob.data.sync.endpoints import Items, in_folder, in_storage, named_files
 from tpujob.data.sync.stream_copy import GONE
 from tpujob.data.sync.upload import Done, Importer, Uploader
 from tpujob.data.sync.workers import Pair
 from tpujob.errors import BadRequest, Conflict, NotFound
-from tpujob.protocol.left_out import why_no_object
+from tpujob.protocol.left_out import LeftOut, why_no_object
+
+#: most keys that are looked up one by one; of more, the whole target is listed
+NAMED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +83,25 @@ class Direction:
 
     source: Items
     target: Items
+    #: looks up the target's items of these keys alone
+    named: Callable[[Sequence[str]], Iterator[tuple[str, Any]]]
     copier: Copier
     why_not: Callable[[str], str]  #: returns why a key cannot be copied; keys come in order
     operations: tuple[int, int]  #: operations of class A and B for an object that is not empty
+
+    def only(self, chosen: Sequence[tuple[str, Any]]) -> Self:
+        """Return the direction for these source items, in the order of their keys."""
+        keys = [key for key, _ in chosen]
+
+        def source(leave_out: Callable[[LeftOut], None]) -> Iterator[tuple[str, Any]]:
+            del leave_out
+            yield from chosen
+
+        def target(leave_out: Callable[[LeftOut], None]) -> Iterator[tuple[str, Any]]:
+            del leave_out
+            yield from self.named(keys)
+
+        return replace(self, source=source, target=target)
 
 
 def direction(
@@ -111,6 +130,7 @@ def direction(
             return Direction(
                 source_items,
                 partial(in_folder, folder),
+                partial(named_files, folder),
                 copier,
                 lambda key: why_no_file(key) or clashes.why_not(key),
                 operations,
@@ -128,7 +148,15 @@ def direction(
     def why_not(key: str) -> str:
         return why_no_object(target.prefix + key) if key else "it has no name below SRC"
 
-    return Direction(source_items, target_items, copier, why_not, (1, 0))
+    def named(keys: Sequence[str]) -> Iterator[tuple[str, ObjectFacts]]:
+        if len(keys) > NAMED:
+            yield from target_items(lambda _: None)
+            return
+        for key in keys:
+            if facts := objects.look(target.bucket, target.prefix + key):
+                yield key, facts
+
+    return Direction(source_items, target_items, named, copier, why_not, (1, 0))
 
 
 def _real_path(place: Folder) -> bytes:

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tpujob.data.keys import PARTS_FOLDER
@@ -24,6 +24,14 @@ def in_folder(
             leave_out(file)
         else:
             yield file.key, file
+
+
+def named_files(root: bytes, keys: Iterable[str]) -> Iterator[tuple[str, LocalFile]]:
+    """Yield those of the keys that are files below `root`, a path without links."""
+    for key in keys:
+        file = _file(root, root + b"/" + os.fsencode(key), os.fsencode(key))
+        if isinstance(file, LocalFile):
+            yield key, file
 
 
 def in_storage(

@@ -3,7 +3,7 @@
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,9 @@ from tpujob.data.manifest import NAME as MANIFEST
 from tpujob.data.objects import (
     Changed,
     CopyOutcome,
+    LocalFile,
     NotCopied,
+    ObjectFacts,
     Objects,
     Problems,
     SourceReader,
@@ -57,14 +59,18 @@ class Sync:
         cache: ChecksumCache,
         progress: SyncProgress,
         reader: SourceReader | None = None,
+        chosen: Sequence[tuple[str, LocalFile | ObjectFacts]] | None = None,
     ) -> None:
-        """`reader` is that of a source outside Cloud Storage. Raises BadRequest, NotFound, as `check` does."""
+        """`reader` is that of a source outside Cloud Storage. `chosen`: the items to copy, with their keys at the
+        target, in the order of the keys' UTF-8 bytes; None: all of the source. Raises BadRequest, NotFound, as `check`
+        does."""
         check(source, target)
         self._source, self._target, self._objects = source, target, objects
         self._cache, self._progress = cache, progress
         self._outcome = CopyOutcome()
         self._lock = threading.Lock()
-        self._direction = direction(source, target, objects, cache, reader, self._moved)
+        every = direction(source, target, objects, cache, reader, self._moved)
+        self._direction = every if chosen is None else every.only(chosen)
 
     def preview(self) -> Preview:
         """Return what `run` would copy. Writes nothing; reads files of the right size whose checksum is not cached."""
@@ -136,7 +142,7 @@ class Sync:
         parts = Path(os.path.realpath(self._target.path)) / PARTS_FOLDER
         try:
             parts.mkdir(parents=True, exist_ok=True)
-            message = f"another `tpujob data sync` writes to {self._target}"
+            message = f"another copy of tpujob writes to {self._target}"
             stack.enter_context(exclusive_lock(parts / "lock", message))
         except OSError as error:
             raise BadRequest(f"cannot write to {self._target}: {error.strerror}") from error

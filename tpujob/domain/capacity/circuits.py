@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from tpujob.domain.capacity import datasets
+from tpujob.domain.capacity import datasets, deadline
 from tpujob.domain.capacity.offers import Offer, offers
 from tpujob.domain.failures import retry
 from tpujob.domain.hardware import accelerators
@@ -192,6 +192,11 @@ def allowed(job: Job, prices: PriceList = LIST) -> tuple[Offer, ...]:
     return tuple(o for o in every if o.place not in never and not datasets.refused(job, o.zone))
 
 
+def requestable(job: Job, now: float, prices: PriceList = LIST) -> tuple[Offer, ...]:
+    """Return the allowed offers that the job's deadline lets it request now, in order."""
+    return deadline.requestable(job, allowed(job, prices), now)
+
+
 def waiting_since(job: Job) -> float:
     """Return when the job began to wait for its next slice."""
     tried = job.failed_requests
@@ -220,7 +225,7 @@ def wait(job: Job, circuits: Circuits, now: float) -> Wait | None:
         for n, c in corrected(circuits, now).items()
         if c.limit is None or c.opened_at >= acted_at
     }  # a person has asked for it again
-    tried, left = refusals(job), allowed(job)
+    tried, left = refusals(job), requestable(job, now)
     if not tried or not left:
         return None
     last = tried[-1]
@@ -259,6 +264,8 @@ def describe_wait(current: Wait, now: float) -> str:
     text += f", next try there {_in(current.again_at - now)}"
     if current.first.place != last.place:
         first = f"{current.first.zone}{at_provider(current.first.provider)}"
+        if current.first.pricing != last.pricing:
+            first = f"{current.first.pricing} in {first}"
         text += f", {first} next {_in(current.first_at - now)}"
     return text
 

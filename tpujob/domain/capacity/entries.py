@@ -1,11 +1,12 @@
 """Entries of the queue: the facts of each job that the plan needs, computed once for each version of the record.
 Pure."""
 
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import inf
 
-from tpujob.domain.capacity import circuits, datasets
+from tpujob.domain.capacity import circuits, datasets, deadline, elastic, giving_way, race
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.capacity.run_lengths import Lengths, usual
 from tpujob.domain.capacity.usage import rate
@@ -73,12 +74,25 @@ class QueueEntry:
     leaves: float = 0.0
     refusals: int = 0  #: stockouts and refused quotas since it last had a slice
     hand_on: bool = True  #: it may get the slice of another job
+    #: of `wanted`, those that it may request only after so many seconds of waiting
+    patience: Mapping[Wanted, float] = field(default_factory=dict[Wanted, float])
     uncopied: tuple[Wanted, ...] = ()  #: of `wanted`, those where its data must be copied first
     slice: str = ""  #: name of the slice that it holds or requests
     had: Set[str] = frozenset()  #: names of all slices in its record
     #: end of the time in which its own slice may be handed on; 0: it may not
     gives_until: float = 0.0
     epoch: int = 0  #: number of jobs that had its slice before
+    run_for: float = 0.0  #: seconds for which it requests a slice; 0: for any time
+    #: seconds that were left of its slice when its state began; None: no end is known
+    left: float | None = None
+    gives_way_at: float = inf  #: from when on it gives way; inf: it does not
+    gives_way_to: str = ""  #: id of the job for which it is giving up its slice; empty: for none
+    runs_since: float | None = None  #: start of the program; None: none has begun on its slice
+    #: of a job that may race: what it may request beside, the preferred first, and how many more
+    race: tuple[Wanted, ...] = ()
+    race_left: int = 0
+    beside: "tuple[QueueEntry, ...]" = ()  #: the same job with each candidate as its slice
+    lost: bool = False  #: the slice lost a race: its job goes on when it is handed on
 
     @property
     def waits(self) -> bool:
@@ -90,21 +104,31 @@ class QueueEntry:
         """Return the seconds that jobs of its kind have taken; None: unknown."""
         return usual(lengths, self.owner, self.group, self.program)
 
+    def giving(self, slice: str) -> "QueueEntry | None":
+        """Return the entry with the slice of that name; None: the job has no such slice."""
+        return next((e for e in (self, *self.beside) if e.slice == slice), None)
+
     def fits(self, giver: "QueueEntry") -> bool:
         """Return whether the job can use the slice of another job, by the two records."""
         usable = giver.holds in self.wanted and giver.holds not in self.uncopied
-        return usable and self.hand_on and giver.slice not in self.had
+        lasts = giver.left is None or giver.left >= self.run_for
+        return usable and lasts and self.hand_on and giver.slice not in self.had
 
 
-def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> QueueEntry:
+def entry(
+    job: Job, prices: PriceList = LIST, group: Job | None = None, *, now: float | None = None
+) -> QueueEntry:
     """Return the entry of a job that is no group and has not ended. `group`: the job's group, whose hold, release and
-    rank in the queue hold for all of its elements."""
+    rank in the queue hold for all of its elements. `now`: its deadline decides what it wants at that time; None: it
+    wants every offer."""
     whole = group or job
     queued = job.state is State.QUEUED and job.desired is DesiredState.RUN
     offers = circuits.allowed(job, prices) if queued else ()
+    offers = offers if now is None else deadline.requestable(job, offers, now)
     slices = tuple(map(wanted, offers))
     slice = job.slice
-    return QueueEntry(
+    racing = tuple(map(wanted, race.places(job, now, prices))) if race.size(job) > 1 else ()
+    own = QueueEntry(
         id=job.id,
         number=int(job.id),
         owner=job.submitter,
@@ -130,13 +154,53 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
         began=slice.requested_at if slice else 0.0,
         leaves=_leaves(job),
         refusals=len(circuits.refusals(job)) if queued else 0,
-        hand_on=job.spec.hand_on and not job.condemned,
+        hand_on=job.spec.hand_on and not job.beside,
+        patience={
+            wanted(o): seconds for o in offers if (seconds := elastic.patience(job.spec, o.type))
+        },
         uncopied=tuple(wanted(o) for o in offers if any(datasets.missing(job, o.zone, prices))),
         slice=slice.name if slice else "",
         had={s.name for s in job.slices},
         gives_until=gives_until(job),
         epoch=slice.epoch if slice else 0,
+        run_for=float(job.spec.tpu.run_for or 0.0),
+        left=slice.ends_at - job.state_since if slice and slice.ends_at is not None else None,
+        gives_way_at=giving_way.gives_way_at(job),
+        gives_way_to=giving_way.gives_way_to(job),
+        runs_since=job.attempt.running_at if job.attempt and job.state is State.RUNNING else None,
+        race=racing,
+        race_left=race.size(job) - 1 - len(job.candidates),
     )
+    return replace(own, beside=tuple(_beside(job, own))) if job.beside else own
+
+
+def _beside(job: Job, own: QueueEntry) -> Iterator[QueueEntry]:
+    """Yield the job's entry with each candidate as its slice."""
+    for slice in (*job.candidates, *job.losers):
+        waits = slice.lost_at is None
+        given = _may_be_handed_on(job, slice)
+        yield replace(
+            own,
+            holds=wanted(slice),
+            slice=slice.name,
+            epoch=slice.epoch,
+            began=slice.requested_at,
+            in_cloud_queue=waits,
+            leaves=0.0 if waits else (slice.lost_at or 0.0) + RELEASED_WITHIN,
+            gives_until=(slice.lost_at or 0.0) + HANDED_WITHIN if given else 0.0,
+            lost=not waits,
+            gives_way_at=own.gives_way_at if waits else inf,
+        )
+
+
+def _may_be_handed_on(job: Job, slice: Slice) -> bool:
+    """Return whether a slice that lost a race is ready for another job. One that ends by itself is not handed on, as
+    its end is known only of a slice that serves."""
+    ready = slice.ready_at is not None and slice.preempted_at is None
+    ready = ready and not find_pricing(slice.pricing).ends_by_itself
+    leaves = slice.delete_asked_at is not None or slice.missing_since is not None
+    runs = job.state in (State.PREPARING, State.RUNNING)
+    return ready and not leaves and runs and slice.lost_at is not None and job.spec.hand_on
 
 
 def waiting_since(job: Job, group: Job | None = None) -> float:

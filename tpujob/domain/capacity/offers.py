@@ -1,4 +1,4 @@
-"""Offers of a job: every (type, zone, provider) that its spec allows, in the order of preference.
+"""Offers of a job: every (pricing, type, zone, provider) that its spec allows, in the order of preference.
 
 Pure. All zones of a job are in the region of its bucket, so that every attempt finds its checkpoints nearby, unless the
 spec allows traffic between regions.
@@ -34,9 +34,9 @@ class Offer:
     tpu_slices: int = 1
 
     @property
-    def place(self) -> tuple[str, str, str]:
-        """Type, zone and provider: the answer to a request for one says nothing of another."""
-        return self.type, self.zone, self.provider
+    def place(self) -> tuple[str, str, str, str]:
+        """Type, zone, pricing and provider: the answer to a request for one says nothing of another."""
+        return self.type, self.zone, self.pricing, self.provider
 
 
 #: types by zone, as the zones themselves list them
@@ -61,7 +61,7 @@ def offers(
     accepted: bool = False,
     prices: PriceList = LIST,
 ) -> tuple[Offer, ...]:
-    """Return every way to get a slice for this job, the preferred first: by type, by zone, then by provider; never
+    """Return every way to get a slice for this job, the preferred first: by pricing, type, zone, then provider; never
     empty. A runtime version that the spec names is one of Cloud TPU, and is requested from that alone.
 
     `region` is the bucket's, where that is settled already. A spec without zones gets those of the bucket's region,
@@ -77,12 +77,13 @@ def offers(
         Offer(
             type=type,
             zone=zone,
-            pricing=spec.tpu.pricing,
+            pricing=pricing,
             provider=row.provider,
             system_image=spec.tpu.runtime_version or row.system_image,
-            usd_per_hour=prices.usd_per_hour(type, zone, spec.tpu.pricing, spec.tpu.slices),
+            usd_per_hour=prices.usd_per_hour(type, zone, pricing, spec.tpu.slices),
             tpu_slices=spec.tpu.slices,
         )
+        for pricing in spec.tpu.pricings
         for type in types
         for zone in zones or accelerators.zones(type)
         if zones or region_of(zone) == region

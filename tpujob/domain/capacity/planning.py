@@ -8,8 +8,9 @@ jobs give the same plan, however they are sorted.
    after it. So shapes are served strictly in order, and no job waits behind one of another shape. The first job that
    only the quota keeps waiting gets a reserved start: when enough of the jobs that hold chips are expected to have
    ended. A later job passes it if it is expected to end before that, or leaves it enough chips (EASY back-fill). So it
-   is with a limit that the cloud has named. The slice of a program that has ended goes at once to the first job that it
-   fits: of the same owner, or of any, as the settings say.
+   is with a limit that the cloud has named. If jobs of low priority hold enough chips, they give way to that job, and
+   the chips are kept for it (`giving_way.py`). The slice of a program that has ended goes at once to the first job that
+   it fits: of the same owner, or of any, as the settings say.
 """
 
 from collections import Counter, defaultdict
@@ -21,13 +22,23 @@ from operator import attrgetter
 from typing import Protocol
 
 from tpujob.domain.capacity import circuits as offered
+from tpujob.domain.capacity import giving_way
 from tpujob.domain.capacity.dependencies import JobEnd, Met, check_edge
 from tpujob.domain.capacity.entries import RELEASED_WITHIN, QueueEntry, Wanted
 from tpujob.domain.capacity.run_lengths import Lengths, charged, expected
 from tpujob.domain.capacity.settings import NO_LIMITS, QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage
 from tpujob.domain.failures.retry import due_at
-from tpujob.domain.observations import PER_OWNER, Circuit, Order, Place, Reason, ReasonKind
+from tpujob.domain.model import Cause, State
+from tpujob.domain.observations import (
+    PER_OWNER,
+    Circuit,
+    GiveWay,
+    Order,
+    Place,
+    Reason,
+    ReasonKind,
+)
 
 #: seconds of waiting after which a job counts as of the next higher band
 AGED = 86_400.0
@@ -43,6 +54,9 @@ START_UP = 600.0
 LAPSES = 3
 #: maximum number of hand-overs of a slice within one owner while a rival of another owner is ahead in the queue
 PASSED = 4
+
+#: requests of jobs that race, beside their slices, of all jobs together: each takes calls, and room in a queue
+CANDIDATES = 10
 
 _K = ReasonKind
 _NOTHING = frozenset[str]()
@@ -71,10 +85,14 @@ class QueuePlan:
     places: Mapping[str, Place]  #: of every job that waits, by id
     order: tuple[str, ...]  #: ids of those that may start, the next one first
     next_at: float  #: when the same jobs may have another plan, if nothing but time passes
-    #: by the id of a job whose program has ended, that of the job that gets its slice
+    #: by the name of a slice that its job does not need any more, the id of the job that gets it
     heirs: Mapping[str, str] = field(default_factory=dict[str, str])
     #: ids of jobs whose programs have ended and whose slices another job gets, or waits for what they take up
     freed: Set[str] = _NOTHING
+    #: by the id of a job that holds chips, the request for which it gives them up
+    gives_way: Mapping[str, GiveWay] = field(default_factory=dict[str, GiveWay])
+    #: what jobs that race may request beside their slices, by id
+    races: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
 
 
 def plan(
@@ -88,7 +106,7 @@ def plan(
     """Return the places of all entries that wait."""
     ordered = sorted(entries, key=attrgetter("number"))
     waiting = [entry for entry in ordered if entry.waits]
-    if not waiting:
+    if not waiting and not any(entry.race_left > 0 for entry in ordered):
         return QueuePlan({}, (), inf)
     places: dict[str, Place] = {}
     ready: list[_Ready] = []
@@ -103,12 +121,17 @@ def plan(
     for entry in ordered:
         if entry.holds is not None:
             walk.count(entry, entry.holds)
+        if entry.beside:
+            walk.count_beside(entry)
     for position, (entry, order) in enumerate(_ordered(ready, settings, usage, now), 1):
         ask, reasons = walk.place(entry, now - max(order.since, entry.waiting_since))
         places[entry.id] = Place(position, ask, reasons, None, order)
+    racing = (entry for entry in ordered if entry.race_left > 0)
+    races = {entry.id: ask for entry in racing if (ask := walk.race(entry))}
     times = (reason.until for place in places.values() for reason in place.reasons if reason.until)
-    next_at = min((at for at in times if at > now), default=inf)
-    return QueuePlan(places, tuple(places)[barred:], next_at, walk.heirs, walk.freed)
+    next_at = min((at for at in (*times, walk.next_way) if at > now), default=inf)
+    order = tuple(places)[barred:]
+    return QueuePlan(places, order, next_at, walk.heirs, walk.freed, walk.gives_way, races)
 
 
 # What a job waits for beside slices -----------------------------------------------------------------------------------
@@ -314,38 +337,51 @@ class _Walk:
     givers: list[QueueEntry] = field(default_factory=list[QueueEntry])
     heirs: dict[str, str] = field(default_factory=dict[str, str])
     freed: set[str] = field(default_factory=set[str])
+    headed: set[str] = field(default_factory=set[str])  #: pools that a job before heads
+    gives_way: dict[str, GiveWay] = field(default_factory=dict[str, GiveWay])
+    next_way: float = inf  #: when another job may give way to one that waits
+    #: pools whose chips, and owners whose limit, a job waits for
+    short: set[str] = field(default_factory=set[str])
+    candidates: int = 0  #: requests of jobs that race, beside their slices
 
-    def count(self, entry: QueueEntry, way: Wanted) -> None:
-        """Count what a job holds or requests."""
-        self._take(entry, way)
+    def count(self, entry: QueueEntry, way: Wanted, jobs: int = 1) -> None:
+        """Count what a job holds or requests. `jobs`: 0 for what it requests beside its slice."""
+        self._take(entry, way, jobs)
         self.holders[way.pool].append(entry)
         if entry.gives_until > self.now and self.settings.hand_on != "never":
             self.givers.append(entry)
         if entry.in_cloud_queue:
             self.requested[way.shape].append(entry.id)
 
-    def _take(self, entry: QueueEntry, way: Wanted) -> None:
+    def count_beside(self, entry: QueueEntry) -> None:
+        """Count the candidates of a job: their chips, and no job more."""
+        for candidate in entry.beside:
+            if candidate.holds:
+                self.count(candidate, candidate.holds, jobs=0)
+                self.candidates += not candidate.lost
+
+    def _take(self, entry: QueueEntry, way: Wanted, jobs: int = 1) -> None:
         self.against.clear()
         for type in ("", way.type):
             used = self.owners[entry.owner, type]
-            used.running += 1
+            used.running += jobs
             used.chips += way.chips
         self.pools[way.pool] += way.chips
         if entry.group:
-            self.groups[entry.group] += 1
+            self.groups[entry.group] += jobs
 
     def place(self, entry: QueueEntry, waited: float) -> tuple[frozenset[str], tuple[Reason, ...]]:
         """Return what the next job in order may request, or why nothing. `waited`: seconds."""
         if not self.givers:
             return self._requests(entry, waited)
-        if giver := self._giver(entry):
+        if giver := self._giver(entry, waited):
             self.givers.remove(giver)
-            self.heirs[giver.id] = entry.id
+            self.heirs[giver.slice] = entry.id
             self.freed.add(giver.id)
             if giver.holds:
                 self.holders[giver.holds.pool].remove(giver)
                 self._use(entry, giver.holds)
-            if giver.owner != entry.owner and giver.holds:
+            if (giver.lost or giver.owner != entry.owner) and giver.holds:
                 self._take(entry, giver.holds)
                 self.pools[giver.holds.pool] -= giver.holds.chips  # no more than before
             elif entry.group != giver.group:
@@ -353,6 +389,8 @@ class _Walk:
             return _NOTHING, (Reason(_K.HANDED_ON, (giver.id,), 1, until=giver.gives_until),)
         ask, reasons = self._requests(entry, waited)
         for giver in [*self.givers] if entry.refusals or not ask else ():
+            if giver.lost:  # which is deleted at once
+                continue
             if giver.owner == entry.owner:  # whose limits its slice counts for
                 self.freed.add(giver.id)
             elif _are_rivals(entry, giver):
@@ -361,11 +399,13 @@ class _Walk:
                     self.givers.remove(giver)  # it has passed jobs of others often enough
         return ask, reasons
 
-    def _giver(self, entry: QueueEntry) -> QueueEntry | None:
+    def _giver(self, entry: QueueEntry, waited: float) -> QueueEntry | None:
         """Return a job whose slice this one gets; None: there is none."""
         usable = [g for g in self.givers if self._may_get(entry, g)]
+        if entry.patience:
+            usable = [g for g in usable if g.holds and entry.patience.get(g.holds, 0.0) <= waited]
         if usable and self._group_full(entry):
-            usable = [g for g in usable if g.group == entry.group]
+            usable = [g for g in usable if g.group == entry.group and not g.lost]
         return min(usable, key=lambda g: g.owner != entry.owner, default=None)
 
     def _may_get(self, entry: QueueEntry, giver: QueueEntry) -> bool:
@@ -375,8 +415,10 @@ class _Walk:
         kept = self.kept.get(held.pool)
         if kept and not kept.lets_pass(held.chips, self.now + length(entry, self.lengths)):
             return False
-        others = self.settings.hand_on == "lab" and not self._over_limit(entry, held)
-        return giver.owner == entry.owner or others
+        own = giver.owner == entry.owner
+        if own and not giver.lost:
+            return True
+        return (own or self.settings.hand_on == "lab") and not self._over_limit(entry, held)
 
     def _requests(
         self, entry: QueueEntry, waited: float
@@ -384,6 +426,7 @@ class _Walk:
         if entry.group and (full := self._group_full(entry)):
             return _NOTHING, (full,)
         if self.now < entry.wake and self.now < due_at(entry.wake, self.now):
+            self.headed.update(way.pool for way in entry.wanted)  # it requests again soon
             return _NOTHING, (Reason(_K.RETRY, until=entry.wake),)
         if told := self._as_before(entry):
             return _NOTHING, told
@@ -394,6 +437,7 @@ class _Walk:
             key = entry.owner, way.shape, way.chips
             reason = (
                 self._too_big(entry, way)
+                or self._too_soon(entry, way, waited)
                 or self.against.get(key)
                 or self._over_limit(entry, way)
                 or self._behind(way)
@@ -405,11 +449,14 @@ class _Walk:
                 ask.append(way)
                 continue
             reasons.append(reason)
-            if reason.kind in (_K.TOO_BIG, _K.RESERVED):
+            filled = reason.kind is _K.REFUSED and self._fills(way)
+            if filled or reason.kind in (_K.QUOTA, _K.RESERVED):
+                self.short.add(way.pool)
+            elif reason.kind is _K.CHIPS:
+                self.short.add(entry.owner)
+            if reason.kind in (_K.TOO_BIG, _K.RESERVED, _K.LARGER):
                 continue  # whether it holds depends on the job, and no other waits for it
-            if (reason.kind is _K.QUOTA and entry.refusals < LAPSES) or (
-                reason.kind is _K.REFUSED and self._fills(way)
-            ):
+            if filled or (reason.kind is _K.QUOTA and entry.refusals < LAPSES):
                 lacks.append(way)
             self.against[key] = reason
             if reason.kind is _K.QUOTA and way.pool in self.kept:
@@ -422,9 +469,17 @@ class _Walk:
             for way in lacks
             if way.pool not in self.kept and (waited >= FREE_PASS or way.pool not in self.first)
         ]
+        cleared = None if ask else self._clear_way(entry, first)
         if first or (ask and self.circuits):
-            reasons = self._keep_quota(entry, first, ask, reasons, waited)
+            reasons = self._keep_quota(entry, first, ask, reasons, waited, cleared)
         if not ask:
+            self.headed.update(
+                way.pool
+                for way, reason in zip(entry.wanted, reasons, strict=True)
+                if reason.kind is _K.QUOTA or reason.how == Cause.QUOTA
+            )
+            if cleared:
+                reasons = [self._given_way(entry, cleared), *reasons]
             several = len(reasons) > 1
             return _NOTHING, tuple(dict.fromkeys(reasons) if several else reasons)
         self._take(entry, ask[0])
@@ -434,6 +489,29 @@ class _Walk:
             for pool in {circuit.pool for circuit in self._about(way)}:
                 self.asking[pool].append((way.chips, entry.id))
         return frozenset([way.shape for way in ask]), ()
+
+    def race(self, entry: QueueEntry) -> frozenset[str]:
+        """Return what a job may request beside its slice, after all jobs that wait: nothing that one of them lacks."""
+        ask: list[str] = []
+        for way in entry.race:
+            if len(ask) == entry.race_left or self.candidates >= CANDIDATES:
+                break
+            limit = self._limit(way)
+            if (
+                entry.owner in self.short
+                or way.pool in self.short
+                or way.pool in self.kept
+                or self._too_big(entry, way)
+                or self._over_limit(entry, way, jobs=0)
+                or self._behind(way)
+                or self._refused(way)
+                or (limit is not None and self.pools[way.pool] + way.chips > limit)
+            ):
+                continue
+            self._take(entry, way, jobs=0)
+            self.candidates += 1
+            ask.append(way.shape)
+        return frozenset(ask)
 
     def _as_before(self, entry: QueueEntry) -> tuple[Reason, ...]:
         """Return the reason of a job that lacks only a quota which is kept for another job, as was said of a job of the
@@ -451,9 +529,11 @@ class _Walk:
         ask: Sequence[Wanted],
         reasons: list[Reason],
         waited: float,
+        cleared: Wanted | None,
     ) -> list[Reason]:
-        """Keep chips free for the first job of a pool that may request nothing, or only what will be refused. Returns
-        its reasons, with when enough are expected to be free, and since when they are kept."""
+        """Keep chips free for the first job of a pool that may request nothing, or only what will be refused: after
+        FREE_PASS, and at once for a slice for which others give way (`cleared`). Returns its reasons, with when enough
+        are expected to be free, and since when they are kept."""
         if not all(map(self._fills, ask)):
             return reasons
         starts, since = dict[str, float](), round(self.now - waited + FREE_PASS, 3)
@@ -463,9 +543,11 @@ class _Walk:
                 continue
             self.first.add(way.pool)
             starts[way.pool] = kept.start
-            if waited >= FREE_PASS:
+            if waited >= FREE_PASS or way == cleared:
                 self.kept[way.pool] = kept
                 self.against.clear()
+        if cleared and waited < FREE_PASS:
+            since = None  # they are kept at once
         return [
             replace(reason, until=starts[reason.what], since=since)
             if reason.kind is _K.QUOTA and reason.what in starts
@@ -481,7 +563,12 @@ class _Walk:
             return None
         free = limit - self.pools[way.pool]
         ends = [
-            (free_at(holder, self.lengths, self.now), holder.holds.chips if holder.holds else 0)
+            (
+                self.now + RELEASED_WITHIN
+                if holder.id in self.gives_way
+                else free_at(holder, self.lengths, self.now),
+                holder.holds.chips if holder.holds else 0,
+            )
             for holder in self.holders[way.pool]
         ]
         start = inf
@@ -494,6 +581,66 @@ class _Walk:
         if free < way.chips:
             return None
         return _Kept(entry.id, start, free - way.chips, waited >= UNPASSED)
+
+    def _clear_way(self, entry: QueueEntry, lacks: Sequence[Wanted]) -> Wanted | None:
+        """Return the slice for which enough jobs of low priority give way to the first job of its pool, or have given
+        way; None: there is none, or it waits for more than chips."""
+        if not self.settings.give_way or entry.band >= giving_way.LOW or entry.refusals >= LAPSES:
+            return None
+        for way in lacks:
+            if way.pool in self.headed or way in entry.uncopied or not self._lacks_quota(way):
+                continue
+            holders = [(h, h.holds) for h in self.holders[way.pool] if h.holds]
+            gone = sum(held.chips for holder, held in holders if self._leaves(holder))
+            lacking = self.pools[way.pool] + way.chips - gone - self._least_limit(way)
+            if lacking <= 0:
+                if any(holder.gives_way_to == entry.id for holder, _ in holders):
+                    return way
+                continue  # enough chips are free soon
+            able = [
+                giving_way.Holder(
+                    inf if holder.runs_since is None else holder.runs_since,
+                    holder.number,
+                    held.chips,
+                    holder.id,
+                )
+                for holder, held in holders
+                if holder.gives_way_at <= self.now
+            ]
+            if chosen := giving_way.choose(lacking, able):
+                self.gives_way |= {job.id: GiveWay(entry.id, way.shape) for job in chosen}
+                return way
+            later = (h.gives_way_at for h, _ in holders if h.gives_way_at > self.now)
+            self.next_way = min(self.next_way, *later, inf)
+        return None
+
+    def _leaves(self, holder: QueueEntry) -> bool:
+        """Return whether a job that holds chips is about to release them. Clocks of backends may differ by a little."""
+        if holder.gives_way_to or holder.state is State.RELEASING:
+            return True
+        return 0 < holder.leaves <= self.now + 2 * RELEASED_WITHIN
+
+    def _given_way(self, entry: QueueEntry, way: Wanted) -> Reason:
+        jobs = [
+            holder.id
+            for holder in self.holders[way.pool]
+            if holder.gives_way_to == entry.id
+            or self.gives_way.get(holder.id) == GiveWay(entry.id, way.shape)
+        ]
+        kept = self.kept.get(way.pool)
+        until = kept.start if kept and kept.job == entry.id else None
+        return Reason(_K.GIVEN_WAY, tuple(jobs[:3]), len(jobs), what=way.pool, until=until)
+
+    def _lacks_quota(self, way: Wanted) -> bool:
+        """Return whether the cloud has refused the slice for want of quota alone, if it has refused it."""
+        open_ones = (c for c in self._about(way) if c.limit is None and c.until > self.now)
+        return all(circuit.cause is Cause.QUOTA for circuit in open_ones)
+
+    def _least_limit(self, way: Wanted) -> int:
+        """Return the chips of the quota, by the settings and as the cloud has named them."""
+        named = self.circuits.get(offered.key_of_limit(way.pool))
+        limits = (self.settings.quota.get(way.pool), named.limit if named else None)
+        return min(limit for limit in limits if limit is not None)
 
     def _use(self, entry: QueueEntry, way: Wanted) -> None:
         """Note until when a job of this plan is expected to hold chips."""
@@ -524,7 +671,8 @@ class _Walk:
             return None
         return Reason(_K.GROUP, count=self.groups[entry.group], limit=limit[1], what=limit[0])
 
-    def _over_limit(self, entry: QueueEntry, way: Wanted) -> Reason | None:
+    def _over_limit(self, entry: QueueEntry, way: Wanted, jobs: int = 1) -> Reason | None:
+        """Return the owner's limit that so many more jobs with this slice exceed; None: they exceed none."""
         for type, limits in (
             ("", self.settings.limits),
             (way.type, self.settings.by_type.get(way.type)),
@@ -532,7 +680,7 @@ class _Walk:
             if limits is None or limits is NO_LIMITS:
                 continue
             used = self.owners[entry.owner, type]
-            if limits.running is not None and used.running >= limits.running:
+            if limits.running is not None and jobs and used.running >= limits.running:
                 return Reason(_K.RUNNING, count=used.running, limit=limits.running, what=type)
             if limits.chips is not None and used.chips + way.chips > limits.chips:
                 return Reason(_K.CHIPS, count=used.chips, limit=limits.chips, what=type)
@@ -578,6 +726,14 @@ class _Walk:
             if reason.since is None or entry.acted_at <= reason.since:
                 return reason
         return None
+
+    def _too_soon(self, entry: QueueEntry, way: Wanted, waited: float) -> Reason | None:
+        """Return why an elastic job does not request a smaller slice yet: a larger one is still worth its wait."""
+        seconds = entry.patience.get(way)
+        if seconds is None or waited >= seconds:
+            return None  # of any other job the wait may be negative, after a clock was set back
+        until = round(self.now + seconds - waited, 3)
+        return Reason(_K.LARGER, what=entry.wanted[0].type, how=way.type, until=until)
 
     def _over_quota(self, way: Wanted) -> Reason | None:
         limit, used = self.settings.quota.get(way.pool), self.pools[way.pool]

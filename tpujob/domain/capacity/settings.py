@@ -31,6 +31,7 @@ class QueueSettings:
     hand_on: HandOnTo = "owner"
     #: seconds for which the slice of an ended program is kept, if no waiting job needs its capacity
     keep: float = 0.0
+    give_way: bool = True  #: jobs of low priority give way to jobs of a higher one
     #: users whose jobs may name a share, by share; a share that is not here is open to all users
     members: Mapping[str, Set[str]] = field(default_factory=dict[str, Set[str]])
 

@@ -40,6 +40,7 @@ class Site:
     prices: PriceList = LIST  #: with the context's own prices
     #: whether programs of some users have an account that reaches only their own folder
     separate_accounts: bool = False
+    proxied: bool = False  #: programs reach the buckets through the emulator's proxy
 
     def region_of_bucket(self, bucket: str) -> str | None:
         """Return the region of a bucket of this site; None: it is not a bucket of this site."""
@@ -62,12 +63,18 @@ EVERYWHERE = Site(
     zones=(),
     buckets=MappingProxyType({region: f"{_MADE}{region}" for region in accelerators.all_regions()}),
     made_on_demand=True,
+    proxied=True,
 )
+#: variables, also in small letters, that lead a program's connections to other proxies, or past all of them
+_PROXIES = frozenset({"HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
 
 
 def settled(spec: JobSpec, site: Site) -> JobSpec:
-    """The spec with zones of this site where it names none. Raises BadSpec when the site has none for it, or when
-    there is no bucket in their region and traffic between regions is not allowed, with its price."""
+    """The spec with zones of this site where it names none. Raises BadSpec when the site has none for it, when there
+    is no bucket in their region and traffic between regions is not allowed, with its price, and for variables that
+    lead programs past the emulator's proxy."""
+    if site.proxied:
+        _check_proxies(spec)
     if spec.tpu.zones:
         zones = spec.tpu.zones
     elif site.zones:
@@ -77,6 +84,16 @@ def settled(spec: JobSpec, site: Site) -> JobSpec:
     _check_bucket(zones, spec.tpu.allow_cross_region, site)
     tpu = spec.tpu.model_copy(update={"zones": tuple(zones)})
     return spec.model_copy(update={"tpu": tpu})
+
+
+def _check_proxies(spec: JobSpec) -> None:
+    for key, names in (("env", spec.run.env), ("secrets", spec.run.secrets)):
+        for name in names:
+            if name.upper() in _PROXIES:
+                raise BadSpec(
+                    f"run.{key}: {name} would lead TensorFlow past the emulator, to Google's bucket of the same name",
+                    hint="Leave it out on the local stack: programs there use the HTTPS_PROXY of `tpujob up`.",
+                )
 
 
 def home_region(zone: str, site: Site) -> str:

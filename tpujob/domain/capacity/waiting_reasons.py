@@ -1,11 +1,10 @@
 """The sentences about why a job waits in the queue. Pure."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import PER_OWNER, Reason, ReasonKind
-from tpujob.domain.text import duration, many
+from tpujob.domain.text import duration, many, utc
 
 _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.DEPENDENCY: "waits for the {what} of {jobs}",
@@ -24,6 +23,8 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     "request for as much or more is at {until}",
     ReasonKind.TOO_BIG: "it needs {chips} of {what}, and {limited}",
     ReasonKind.HANDED_ON: "gets the slice of {jobs}, whose program has ended",
+    ReasonKind.LARGER: "waits for a larger slice, {what}, until {until}; then it may take {how}",
+    ReasonKind.GIVEN_WAY: "gets the chips of {jobs}, which {give} way to it",
 }
 
 
@@ -37,6 +38,7 @@ def describe(reason: Reason) -> str:
         requests=many(reason.count, "request"),
         chips=many(reason.count, "chip"),
         are="is" if reason.count == 1 else "are",
+        give="gives" if reason.count == 1 else "give",
         limit=reason.limit,
         times=many(reason.count, "time"),
         until=_clock(reason.until),
@@ -46,6 +48,7 @@ def describe(reason: Reason) -> str:
         takes=duration(reason.limit),
         free=_free(reason),
         what=subject,
+        how=reason.how,
         by=f" by {subject}" if subject else " since its submission",
         of=f" of {subject}" if subject else "",
         on=f" on {subject}" if subject else "",
@@ -57,6 +60,8 @@ def _free(reason: Reason) -> str:
     if reason.until is None:
         return ""
     text = f"; enough should be free at {_clock(reason.until)}"
+    if reason.since is None:
+        return text
     return f"{text}; from {_clock(reason.since)} on, no job that takes longer passes it"
 
 
@@ -71,4 +76,4 @@ def _limited(reason: Reason) -> str:
 
 
 def _clock(at: float | None) -> str:
-    return f"{datetime.fromtimestamp(at or 0.0, UTC):%Y-%m-%d %H:%M UTC}"
+    return utc(at or 0.0)

@@ -5,12 +5,13 @@
 
 from tpujob.domain.decide.attempt_end import best_progress
 from tpujob.domain.decide.dispatch import decide, decide_beside, follow_up
-from tpujob.domain.decide.queued import receive
+from tpujob.domain.decide.queued import can_request, receive
 from tpujob.domain.decide.releasing import SUSPENDED_WITHIN, handed_on
 
 __all__ = [
     "SUSPENDED_WITHIN",
     "best_progress",
+    "can_request",
     "decide",
     "decide_beside",
     "follow_up",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram, soon
-from tpujob.domain.decide import holding, limits, releasing
+from tpujob.domain.decide import deadlines, holding, limits, planned_end, releasing
 from tpujob.domain.decide.attempt_end import (
     began_at,
     best_progress,
@@ -75,6 +75,8 @@ def running(job: Job, seen: Observation, now: float) -> Decision:
     if taken_over := _take_over(job, seen, seen.reports):
         return taken_over
     over = _ended(job, seen, seen.reports, now) or _stalled(job, seen, seen.reports, now)
+    over = over or _gives_way(job, seen, seen.reports, now)
+    over = over or deadlines.go_back(job, seen, seen.reports, now)
     noted = _watched(job, seen, now) or _ignored(job, seen, now) or _warned(job, seen.reports, now)
     return over or noted or _go_on(job, seen.reports, now)
 
@@ -192,11 +194,28 @@ def _interrupted(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _used_up(job: Job, seen: Observation, now: float) -> Decision | None:
-    """Decide whether a limit ends the attempt; not one whose program has just ended by itself."""
+    """Decide whether a limit or the planned end of its slice ends the attempt; not one whose program has just ended by
+    itself."""
     limit = limits.used_up(job, seen, now)
-    if limit is None or triage.ended(seen.heard, job.hosts):
+    if not (limit or planned_end.is_due(job, now)) or triage.ended(seen.heard, job.hosts):
         return None
-    return Decision(holding.stop_for_good(job, limit, seen.heard, now), StopProgram(), wake_in=1)
+    if limit is None:
+        stopped = holding.stop_before_end(job, seen.heard, now)
+    else:
+        stopped = holding.stop_for_good(job, limit, seen.heard, now)
+    return Decision(stopped, StopProgram(), wake_in=1)
+
+
+def _gives_way(
+    job: Job, seen: Observation, reports: Sequence[HostReport], now: float
+) -> Decision | None:
+    """Stop the program for a job of a higher priority; not while its slice cannot be seen, or after a notice."""
+    look = seen.serving(job)
+    sees = isinstance(look, Present) and look.state is SliceState.READY
+    if not seen.gives_way_to or not sees or any(r.notice for r in reports):
+        return None
+    stopped = holding.give_way(job, seen.gives_way_to, reports, now)
+    return Decision(stopped, StopProgram(), wake_in=1)
 
 
 def _lost_slice(job: Job, look: Present, reports: Sequence[HostReport]) -> End:
@@ -236,7 +255,7 @@ def _ended(
     if not proved and (unsure := _lost_peer(job, seen, reports, now)):
         return unsure
     happened = end_attempt(job, end, reports, now)
-    if happened.kind is _E.ATTEMPT_CONDEMNED:
+    if happened.kind in (_E.ATTEMPT_CONDEMNED, _E.ATTEMPT_SWAPPED):
         return Decision(happened, StopProgram(slice_name(job)), wake_in=0)
     # before the deletion of the slice, whose notice would let the program save wrong numbers
     spoilt = end.verdict and any(r.phase != Phase.EXITED for r in reports)

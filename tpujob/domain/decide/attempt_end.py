@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tpujob.domain.decide import planned_end
 from tpujob.domain.events import AttemptEnded, AttemptRepeated, Event, EventKind
 from tpujob.domain.failures import accusations, nonfinite, retry, starts, warnings
 from tpujob.domain.lifecycle import event
@@ -27,7 +28,7 @@ def end_attempt(job: Job, end: End, seen: Sequence[HostReport] | Unknown, now: f
         running_at=began,
         started=starts.may_have_started(job, seen),
     )
-    end = accusations.as_failure_of_program(job, end)
+    end = accusations.as_failure_of_program(job, planned_end.as_planned(job, end, reports, now))
     warned = ""
     if reports and job.attempt:
         stored, fresh = job.attempt.warnings, warnings.warnings_of(reports, job.spec.outputs)
@@ -43,27 +44,31 @@ def end_attempt(job: Job, end: End, seen: Sequence[HostReport] | Unknown, now: f
         text = f"attempt {number(job)} succeeded: {end.message}{warned}"
         return event(job, _E.ATTEMPT_ENDED, now, text, AttemptEnded(end, State.SUCCEEDED))
     ending = f"attempt {number(job)} ended, {end.cause}: {end.message}{warned}"
-    next_try = _next_try(job, end, reports, now)
-    if isinstance(next_try, retry.GiveUp):
-        text = f"{ending}; {next_try.why}"
+    follows = next_try(job, end, reports, now)
+    if isinstance(follows, retry.GiveUp):
+        text = f"{ending}; {follows.why}"
         return event(job, _E.ATTEMPT_ENDED, now, text, AttemptEnded(end, State.FAILED))
-    retries = "1 more retry" if next_try.left == 1 else f"{next_try.left or 'no'} more retries"
-    left = "" if next_try.left is None else f" ({retries})"
-    repeated = AttemptRepeated(end, next_try.delay, next_try.budget)
+    retries = "1 more retry" if follows.left == 1 else f"{follows.left or 'no'} more retries"
+    left = "" if follows.left is None else f" ({retries})"
+    repeated = AttemptRepeated(end, follows.delay, follows.budget)
     slice_is_lost = any(r.notice for r in reports)
-    if next_try.same_slice and not slice_is_lost:
-        text = f"{ending}; starting again on the same slice in {next_try.delay:.0f} s{left}"
+    if follows.same_slice and not slice_is_lost:
+        text = f"{ending}; starting again on the same slice in {follows.delay:.0f} s{left}"
         return event(job, _E.ATTEMPT_RETRIED, now, text, repeated)
-    if next_try.bad_slice and not slice_is_lost and job.spec.recovery.on_bad_host == "swap":
+    if follows.bad_slice and not slice_is_lost and job.spec.recovery.on_bad_host == "swap":
         text = f"{ending}; {slice_name(job)} is kept until its replacement is ready{left}"
+        if job.candidates and job.state is State.PREPARING:
+            swapped = replace(repeated, delay=0.0, promoted=job.candidates[0].name)
+            return event(job, _E.ATTEMPT_SWAPPED, now, text, swapped)
         return event(job, _E.ATTEMPT_CONDEMNED, now, text, repeated)
-    ended = AttemptEnded(end, State.QUEUED, next_try.budget)
+    ended = AttemptEnded(end, State.QUEUED, follows.budget)
     return event(job, _E.ATTEMPT_ENDED, now, f"{ending}{left}", ended)
 
 
-def _next_try(
+def next_try(
     job: Job, end: End, reports: Sequence[HostReport], now: float
 ) -> retry.Again | retry.GiveUp:
+    """Return what follows the end of the newest attempt."""
     assert end.cause is not None
     why = ""
     if end.cause is Cause.NONFINITE:

@@ -30,9 +30,11 @@ def ready_since(slice: Slice, look: Present, seen: Observation, now: float) -> f
     return min(now, max(slice.requested_at, look.created_at, before))
 
 
-def certain_until(job: Job, slice: Slice, seen: Observation, now: float) -> float | None:
+def certain_until(
+    job: Job, slice: Slice, seen: Observation, now: float, lost_at: float | None = None
+) -> float | None:
     """Return when a slice that is lost was last known to be alive, by polls and by its hosts' reports; None: just
-    now, or it was never ready."""
+    before `lost_at` (None: now), or it was never ready."""
     if slice.ready_at is None:
         return None
     attempts = [a for a in job.attempts if a.slice == slice.name]
@@ -42,8 +44,9 @@ def certain_until(job: Job, slice: Slice, seen: Observation, now: float) -> floa
         at for a in attempts for at in (a.started_at, a.running_at, a.progress_at, a.ended_at)
     ]
     known = [at for at in (slice.ready_at, seen.last_seen.get(slice.name), *stored) if at]
-    last = min(now, max(*known, *reported, slice.ready_at))
-    return None if now - last <= YOUNG else last
+    lost_at = now if lost_at is None else lost_at
+    last = min(lost_at, max(*known, *reported, slice.ready_at))
+    return None if lost_at - last <= YOUNG else last
 
 
 def note(job: Job, seen: Observation, now: float) -> SliceBilled | None:
@@ -79,19 +82,21 @@ def _note(
     preempted = look.state is SliceState.PREEMPTED
     if slice.ready_at is None:
         lost = preempted or look.state is SliceState.STOPPED
-        unused = look.state is SliceState.READY and job.state is State.RELEASING
+        unused = look.state is SliceState.READY and (
+            job.state is State.RELEASING or slice.lost_at is not None
+        )
         return _note_unseen(slice, look, seen, now) if lost or unused else None
     if not preempted or slice.preempted_at is not None:
         return None
-    at = min(now, seen.preempted.get(slice.name, now))
-    return SliceBilled(slice.name, None, at, certain_until(job, slice, seen, at))
+    at = min(now, seen.preempted.get(slice.name, now), slice.ends_at or now)
+    return SliceBilled(slice.name, None, at, certain_until(job, slice, seen, now, at))
 
 
 def _note_unseen(slice: Slice, look: Present, seen: Observation, now: float) -> SliceBilled | None:
     """Note a slice that no poll saw ready before it was lost, or before the job gave it up."""
     since = ready_since(slice, look, seen, now)
     if look.state is SliceState.READY:
-        return SliceBilled(slice.name, since)
+        return SliceBilled(slice.name, since, endpoints=look.endpoints)
     preempted_at = now if look.state is SliceState.PREEMPTED else None
     free = preempted_at is not None and find_pricing(slice.pricing).preemptible
     if now - since >= (FREE_MINUTE if free else 1.0):

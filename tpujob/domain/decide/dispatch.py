@@ -24,14 +24,18 @@ from tpujob.domain.actions import (
     StopProgram,
     soon,
 )
+from tpujob.domain.capacity import deadline
 from tpujob.domain.decide import (
     active,
     billing,
+    candidates,
     condemned,
     copying,
+    deadlines,
     group,
     holding,
     limits,
+    planned_end,
     provisioning,
     queued,
     releasing,
@@ -45,7 +49,7 @@ from tpujob.domain.observations import Observation, Unknown
 _E = EventKind
 
 #: the events that give an attempt its cause, for which evidence may name a better one
-_ENDS = frozenset({_E.ATTEMPT_ENDED, _E.ATTEMPT_RETRIED, _E.ATTEMPT_CONDEMNED})
+_ENDS = frozenset({_E.ATTEMPT_ENDED, _E.ATTEMPT_RETRIED, _E.ATTEMPT_CONDEMNED, _E.ATTEMPT_SWAPPED})
 #: frequent events that end, delete and request nothing
 _OFTEN = OBSERVED | {_E.COPY_ADVANCED}
 
@@ -58,20 +62,48 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         return passed_on
     billed = billing.note(job, seen, now)
     job = with_billed(job, billed) if billed else job
-    decision = limits.warn(job, seen, now) or _by_state(job, seen, now)
-    if job.condemned and decision.event is None and decision.action is None:
-        # the next request may be hours away, and condemned slices are billed
-        decision = condemned.give_back(job, seen, now) or _within(decision, soon(job, now))
+    noted = limits.warn(job, seen, now) or deadlines.note_missed(job, now)
+    decision = noted or _by_state(job, seen, now)
+    if decision.event is None and (released := _release_first(job, seen, now)):
+        decision = released
+    if decision.event is None and decision.action is None:
+        # the next request may be hours away, and slices beside are billed
+        wait = soon(job, now) if job.beside else decision.wake_in
+        decision = _beside(job, seen, now) or _within(decision, wait)
+    if job.candidates:
+        decision = _within(decision, candidates.LOOK)
     if billed:
         decision = billing.with_note(job, decision, billed, now)
-    due = limits.due_in(job, seen, now)
-    return _with_needs(decision if due is None else _within(decision, due), seen)
+    dues = (
+        limits.due_in(job, seen, now),
+        planned_end.due_in(job, now),
+        deadline.changes_in(job, now),
+    )
+    for due in dues:
+        decision = decision if due is None else _within(decision, due)
+    return _with_needs(decision, seen)
 
 
 def decide_beside(job: Job, seen: Observation, now: float) -> Decision:
-    """Decide about condemned slices while the job's own next step is a repeated action, such as a start without an
-    answer or a long copy."""
-    return _with_needs(condemned.give_back(job, seen, now) or Decision(), seen)
+    """Decide about slices beside the serving one while the job's own next step is a repeated action, such as a start
+    without an answer or a long copy; about that step, while the release of a slice that lost a race is repeated."""
+    if _release_first(job, seen, now):
+        return _with_needs(_by_state(job, seen, now), seen)
+    return _with_needs(_beside(job, seen, now) or Decision(), seen)
+
+
+def _release_first(job: Job, seen: Observation, now: float) -> Decision | None:
+    """Return the release that comes before the job's own next action; None: there is none."""
+    own = job.state not in (State.RELEASING, State.QUEUED)
+    return candidates.release_first(job, seen, now) if own else None
+
+
+def _beside(job: Job, seen: Observation, now: float) -> Decision | None:
+    """Return the next step for slices beside the serving one: a fact first. Else condemned slices and candidates take
+    turns, as an action may fail again and again."""
+    steps = [condemned.give_back(job, seen, now), candidates.decide(job, seen, now)]
+    due = [step for step in steps[:: 1 if int(now) % 2 else -1] if step]
+    return min(due, key=lambda step: step.event is None, default=None)
 
 
 def _with_needs(decision: Decision, seen: Observation) -> Decision:
@@ -117,6 +149,11 @@ def follow_up(job: Job, action: Action, result: Result, now: float) -> Event | N
             return copying.follow_up(job, id, result, now)
         case MakeElements(), Made(count):
             return group.note_made(job, count, now)
+        case CreateSlice(name), Denied(cause, error, scope, limit) if name:
+            slice = next((s for s in job.candidates if s.name == name), None)
+            return slice and candidates.refuse(
+                job, slice, cause, error, now, scope=scope, limit=limit
+            )
         case CreateSlice(), Denied(cause, error, scope, limit):
             return provisioning.refuse(job, cause, error, scope, now, limit)
         case StartProgram(), Denied(cause, error):

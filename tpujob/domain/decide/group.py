@@ -73,7 +73,7 @@ def pass_on(job: Job, seen: Observation, now: float) -> Decision | None:
     if job.state.final or _STRENGTH[desired] <= _STRENGTH[job.desired]:
         return None
     text = f"cancelled with its group {job.name.removesuffix(f'-{job.index}')}"
-    if job.state is State.QUEUED and not job.condemned:
+    if job.state is State.QUEUED and not job.beside:
         ended = Finished(Cause.CANCELLED)
         return Decision(event(job, _E.CANCELLED, now, text, ended), wake_in=0)
     kind = _E.CANCEL_REQUESTED if desired is DesiredState.CANCEL else _E.RELEASE_REQUESTED

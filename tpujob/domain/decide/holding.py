@@ -8,8 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram
-from tpujob.domain.decide import billing, limits, releasing
-from tpujob.domain.decide.attempt_end import best_progress, end_attempt, ran_since, slice_name
+from tpujob.domain.decide import billing, limits, planned_end, releasing
+from tpujob.domain.decide.attempt_end import (
+    best_progress,
+    end_attempt,
+    next_try,
+    ran_since,
+    slice_name,
+)
 from tpujob.domain.decide.condemned import STOP_PATIENCE, still_running
 from tpujob.domain.decide.limits import ReachedLimit
 from tpujob.domain.events import Event, EventKind, Progressed, ReleaseStarted, SliceHeld
@@ -18,6 +24,7 @@ from tpujob.domain.failures.starts import OVERTAKEN
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, End, Job, Outcome, State
 from tpujob.domain.observations import Absent, HostReport, Observation, Present, Unknown
+from tpujob.domain.text import duration
 from tpujob.protocol import Phase
 
 #: seconds after the grace within which the hosts of a stopped program should report its end
@@ -56,6 +63,8 @@ def _lost(job: Job, seen: Observation, now: float) -> Decision | None:
             return None
     if _awaits_reports(job, seen, now):
         return Decision(wake_in=1)
+    if job.attempt and _ended_as_planned(job):
+        why = job.attempt.message
     return _progressed(job, seen, now, lost=True) or _release(job, now, why)
 
 
@@ -90,6 +99,10 @@ def _kept(job: Job, seen: Observation, now: float) -> Decision:
 def _release(job: Job, now: float, text: str, *, fails: Cause | None = None) -> Decision:
     """Release the slice. A job fails if a limit stopped it, unless the user had cancelled it before (`fails`: the cause
     of a limit that is reached now)."""
+    if job.next_state is State.QUEUED and not fails and _ended_as_planned(job):
+        policy = retry.POLICIES[Cause.PLANNED_END]
+        again = ReleaseStarted(State.QUEUED, Cause.PLANNED_END, policy.budget)
+        return releasing.start(job, now, text, again)
     if job.next_state is State.QUEUED and not fails:
         started = ReleaseStarted(State.QUEUED, None)  # no deletion yet: another job may get it
         return Decision(event(job, _E.RELEASE_STARTED, now, text, started), wake_in=0)
@@ -100,9 +113,18 @@ def _release(job: Job, now: float, text: str, *, fails: Cause | None = None) -> 
     return releasing.cancel(job, now, text)
 
 
+def _ended_as_planned(job: Job) -> bool:
+    """Return whether the program was stopped because this slice ends."""
+    attempt = job.attempt
+    return bool(attempt and attempt.cause is Cause.PLANNED_END and attempt.slice == slice_name(job))
+
+
 def _resume(job: Job, now: float) -> Decision:
     if still_running(job):
         return Decision(wake_in=2)
+    if planned_end.is_due(job, now):
+        text = f"the held {slice_name(job)} is about to end"
+        return releasing.start(job, now, text, ReleaseStarted(State.QUEUED, None))
     text = f"attempt {len(job.attempts) + 1} is being started on the held {slice_name(job)}"
     return Decision(event(job, _E.RESUMED, now, text), StartProgram(), wake_in=1)
 
@@ -141,7 +163,8 @@ def _awaits_reports(job: Job, seen: Observation, now: float) -> bool:
 def unused(job: Job, look: Present, seen: Observation, now: float) -> Event:
     """Hold a slice that has just become ready."""
     ready_at = billing.ready_since(job.slice, look, seen, now) if job.slice else now
-    held = SliceHeld(now + job.spec.hold, None, look.endpoints, ready_at)
+    ends_at = planned_end.end_of(job.slice, look, ready_at) if job.slice else None
+    held = SliceHeld(now + job.spec.hold, None, look.endpoints, ready_at, ends_at=ends_at)
     return event(job, _E.HELD, now, held_text(job), held)
 
 
@@ -154,6 +177,21 @@ def stop(job: Job, reports: Sequence[HostReport], now: float) -> Event:
     return event(job, _E.HELD, now, f"{why}; stopping the program", held)
 
 
+def give_way(job: Job, to: str, reports: Sequence[HostReport], now: float) -> Event:
+    """End the attempt; its slice is handed on or released as soon as the program is stopped, and the job queued."""
+    why = f"gave way to job {to}"
+    end = _stopped(job, Cause.GAVE_WAY, why, reports, now)
+    held = SliceHeld(now, end, next_state=State.QUEUED, gives_way_to=to)
+    return event(job, _E.HELD, now, f"gives way to job {to}; stopping the program", held)
+
+
+def go_back(job: Job, why: str, reports: Sequence[HostReport], now: float) -> Event:
+    """End the attempt; once its program is stopped, its slice is released and the job queued again."""
+    end = _stopped(job, Cause.CANCELLED, why, reports, now)
+    held = SliceHeld(now, end, next_state=State.QUEUED)
+    return event(job, _E.HELD, now, f"{why}; stopping the program", held)
+
+
 def stop_for_good(
     job: Job, limit: ReachedLimit, reports: Sequence[HostReport], now: float
 ) -> Event:
@@ -161,6 +199,19 @@ def stop_for_good(
     end = _stopped(job, limit.cause, limit.text, reports, now)
     held = SliceHeld(now, end, next_state=State.FAILED)
     return event(job, _E.HELD, now, f"{limit.text}; stopping the program", held)
+
+
+def stop_before_end(job: Job, reports: Sequence[HostReport], now: float) -> Event:
+    """End the attempt before the planned end of its slice, which is released as soon as the program is stopped; then
+    the job is queued again, or fails."""
+    ends_in = max(0.0, (job.slice.ends_at or now) - now) if job.slice else 0.0
+    why = f"{slice_name(job)} ends in {duration(ends_in)}, as planned"
+    end = _stopped(job, Cause.PLANNED_END, why, reports, now)
+    follows, then = next_try(job, end, reports, now), State.QUEUED
+    if isinstance(follows, retry.GiveUp):
+        why, then = f"{why}; {follows.why}", State.FAILED
+    held = SliceHeld(now, replace(end, message=why), next_state=then)
+    return event(job, _E.HELD, now, f"{why}; stopping the program", held)
 
 
 def _stopped(job: Job, cause: Cause, why: str, reports: Sequence[HostReport], now: float) -> End:

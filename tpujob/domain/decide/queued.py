@@ -3,9 +3,9 @@
 from dataclasses import asdict
 
 from tpujob.domain.actions import CreateSlice, Decision
-from tpujob.domain.capacity import circuits, datasets
+from tpujob.domain.capacity import circuits, datasets, race
 from tpujob.domain.capacity.entries import entry, wanted
-from tpujob.domain.decide import condemned, copying, limits
+from tpujob.domain.decide import condemned, copying, limits, planned_end
 from tpujob.domain.events import Event, EventKind, Finished, SliceReceived, SliceRequested
 from tpujob.domain.failures.retry import due_at
 from tpujob.domain.lifecycle import event
@@ -36,7 +36,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         refusals = circuits.refusals(job)
         failed = Finished(refusals[-1].refused if refusals else Cause.STOCKOUT)
         return _end(job, event(job, _E.FAILED, now, waited_out_text(job), failed))
-    possible = circuits.allowed(job, seen.prices)
+    possible = circuits.requestable(job, now, seen.prices)
     if not possible:
         return _end(job, _nowhere(job, now))
     offers, unpaid = limits.paid_for(job, seen, possible, now)
@@ -59,9 +59,12 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         return missing
     k = job.slices[-1].k + 1 if job.slices else 1
     request = SliceRequested(
-        name=_slice_name(job, k),
+        name=race.slice_name(job, k),
         k=k,
         bucket=datasets.bucket_for(job, chosen.zone),
+        run_for=planned_end.requested_for(job, chosen.pricing),
+        reservation=job.spec.tpu.reservation,
+        race=race.size_of_request(job, chosen, seen.waits),
         **asdict(chosen),
     )
     kind = f"{chosen.pricing} {chosen.type}"
@@ -70,12 +73,24 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     return Decision(event(job, _E.SLICE_REQUESTED, now, text, request), CreateSlice(), wake_in=1)
 
 
-def receive(job: Job, giver: Job, seen: Observation, now: float) -> Event | None:
-    """Return the event by which the job gets the ready slice of another job; None: it cannot use it now."""
-    slice_ = giver.slice
-    if slice_ is None or job.held_by or not entry(job, seen.prices).fits(entry(giver, seen.prices)):
+def can_request(job: Job, shape: str, seen: Observation, now: float) -> bool:
+    """Return whether the job, which waits for chips, requests a slice of that shape as soon as they are free: nobody
+    has cancelled it, it has not waited too long, and its budgets pay for the slice."""
+    offers = [o for o in circuits.allowed(job, seen.prices) if circuits.names(o)[0] == shape]
+    waits = job.state is State.QUEUED and job.desired is DesiredState.RUN and not job.held_by
+    if not waits or not offers or waited_out(job, now, seen.place):
+        return False
+    return limits.paid_for(job, seen, offers, now)[1] is None
+
+
+def receive(job: Job, giver: Job, name: str, seen: Observation, now: float) -> Event | None:
+    """Return the event by which the job gets a ready slice of another job; None: it cannot use it now."""
+    slice_ = next((s for s in giver.slices if s.name == name and s.gone_at is None), None)
+    given = entry(giver, seen.prices).giving(name)
+    own = entry(job, seen.prices, now=now)
+    if not slice_ or not given or job.held_by or not own.fits(given):
         return None
-    same = [o for o in circuits.allowed(job, seen.prices) if wanted(o) == wanted(slice_)]
+    same = [o for o in circuits.requestable(job, now, seen.prices) if wanted(o) == wanted(slice_)]
     if limits.paid_for(job, seen, same, now)[1]:
         return None
     received = Slice(
@@ -93,6 +108,9 @@ def receive(job: Job, giver: Job, seen: Observation, now: float) -> Event | None
         bucket=datasets.bucket_for(job, slice_.zone),
         provider=slice_.provider,
         epoch=slice_.epoch + 1,
+        run_for=slice_.run_for,
+        reservation=slice_.reservation,
+        ends_at=slice_.ends_at,
         received_from=giver.id,
     )
     attempt = len(job.attempts) + 1
@@ -122,14 +140,8 @@ def _nowhere(job: Job, now: float) -> Event:
 
 
 def _end(job: Job, end: Event) -> Decision:
-    """End the job, but not before its condemned slices are gone."""
-    return Decision(wake_in=2) if job.condemned else Decision(end)
-
-
-def _slice_name(job: Job, k: int) -> str:
-    """Return the name in the cloud. Jobs of two stores, such as a lost one and its successor, can have the same ids;
-    the job's suffix makes the names different."""
-    return f"tj-{job.id}-{k}-{job.suffix}" if job.suffix else f"tj-{job.id}-{k}"
+    """End the job, but not before its slices beside are gone."""
+    return Decision(wake_in=2) if job.beside else Decision(end)
 
 
 def _lacks_capacity(job: Job, place: Place | None) -> bool:

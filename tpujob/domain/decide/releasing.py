@@ -94,8 +94,7 @@ def _keep(job: Job, seen: Observation, now: float) -> Decision | None:
     return Decision(wake_in=min(left, KEPT_LOOK)) if left > 0 else None
 
 
-def handed_on(job: Job, to: str, now: float) -> Event:
-    name = job.slice.name if job.slice else ""
+def handed_on(job: Job, name: str, to: str, now: float) -> Event:
     text = f"{name} is handed on to job {to}"
     return event(job, _E.SLICE_HANDED_ON, now, text, SliceHandedOn(name, to))
 
@@ -213,7 +212,7 @@ def _requeue_delay(job: Job, refused: circuits.Circuits, now: float) -> float:
         return plain  # nothing was refused, or by another backend alone
     if job.cause is Cause.QUOTA:
         return 1.0  # its circuit says until when, and opens when a slice is gone
-    _, opens = circuits.first_available(circuits.allowed(job), refused)
+    _, opens = circuits.first_available(circuits.requestable(job, now), refused)
     return round(max(1.0, opens - now), 2)
 
 
@@ -221,6 +220,8 @@ def _requeue_text(job: Job, refused: circuits.Circuits, delay: float, now: float
     after = f" (after {job.cause})" if job.cause else ""
     if job.held_by:
         return f"queued again{after}"
+    if job.slices and (left := job.slices[-1].gave_way):
+        return f"gave way to job {left.to}, and waits for chips again"
     waits = f"requesting another slice in {delay:.0f} s{after}"
     return circuits.waiting(job, refused, now) or waits
 
@@ -228,4 +229,4 @@ def _requeue_text(job: Job, refused: circuits.Circuits, delay: float, now: float
 def _reason(job: Job, then: State) -> str:
     if then is State.CANCELLED:
         return "cancelled; no longer billed"
-    return job.slices[-1].delete_reason if job.slices else job.message
+    return job.newest_slice.delete_reason if job.newest_slice else job.message

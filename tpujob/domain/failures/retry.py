@@ -55,7 +55,9 @@ POLICIES: Mapping[Cause, RetryPolicy] = {
     Cause.BAD_SPEC: _NEVER,
     Cause.BUDGET: _NEVER,
     Cause.TIME_LIMIT: _NEVER,
+    Cause.PLANNED_END: RetryPolicy("planned_ends", "planned_ends", first=1, most=1),
     Cause.CANCELLED: _NEVER,
+    Cause.GAVE_WAY: _NEVER,  # it is queued again without a retry
     Cause.DEPENDENCY: _NEVER,
 }
 

@@ -11,9 +11,10 @@ from tpujob.domain.observations import HostReport, Unknown
 from tpujob.domain.text import many
 from tpujob.protocol import Phase
 
-#: causes for which a person or a limit stops a program, which may have succeeded before that. Only a request of a
-#: person starts it again.
-OVERTAKEN = (Cause.CANCELLED, Cause.BUDGET, Cause.TIME_LIMIT)
+#: causes for which a person or a limit stops a program. Only a request of a person starts it again.
+STOPPED = (Cause.CANCELLED, Cause.BUDGET, Cause.TIME_LIMIT)
+#: causes for which a program is stopped that may have succeeded before that
+OVERTAKEN = (*STOPPED, Cause.GAVE_WAY, Cause.PLANNED_END)
 
 #: exit codes of commands that cannot start, and their meaning
 UNUSABLE: Mapping[int, str] = {
@@ -43,7 +44,7 @@ def count_starts(job: Job) -> int:
     """Return how often the program may have been started since a person last had it started again."""
     count = 0
     for attempt in job.attempts:
-        if attempt.cause in OVERTAKEN or attempt.started_at < job.fresh_at:
+        if attempt.cause in STOPPED or attempt.started_at < job.fresh_at:
             count = 0
         elif attempt.started:
             count += 1

@@ -156,7 +156,7 @@ def _blame(bad: Sequence[HostReport], reports: Sequence[HostReport]) -> End:
             late=first.late,
             detail=f"host {first.host}: {first.error}",
         )
-    stops = code in CASCADE or code == Exit.INTERRUPTED or is_echo(first.evidence)
+    stops = code == Exit.INTERRUPTED or is_echo(first.evidence) or _was_stopped(first)
     if preemption_notice.notice_of(reports) and stops:
         plain = "saved" if code == Exit.INTERRUPTED else preemption_notice.stopped(code)
         return preemption_notice.interrupted(reports, plain)
@@ -234,10 +234,18 @@ def _rank(report: HostReport) -> int:
         return 1
     if code in CODES:
         return 0
-    if report.notice and code in CASCADE:  # killed after a notice: its lines prove nothing
+    if report.notice and _was_stopped(report):  # after a notice its lines prove nothing
         return ECHOED
     if is_echo(report.evidence):
         return ECHOED
-    error = last_error(report.evidence)
-    failed = sign_of(report) or (error and not STOPPED.search(error))
+    failed = sign_of(report) or (last_error(report.evidence) and not _names_signal(report))
     return ECHOED if code in CASCADE and not failed else 0
+
+
+def _was_stopped(report: HostReport) -> bool:
+    """Return whether a signal ended the program, by its exit code or by its last error. torchrun ends with 1."""
+    return code_of(report) in CASCADE or _names_signal(report)
+
+
+def _names_signal(report: HostReport) -> bool:
+    return bool(STOPPED.search(last_error(report.evidence)))

@@ -90,8 +90,10 @@ REGION = r"[a-z]{2,20}-[a-z]{2,20}[0-9]{1,2}"
 GENERATION = r"v[0-9]{1,2}[a-z]{0,12}"
 
 _TYPE = re.compile(r"([a-z0-9]{1,20})-([0-9]{1,6})")
-#: Ironwood
-_TPU7X = re.compile(r"(tpu-?)?v?(tpu)?7x?(-|$)")
+#: TPU7x (Ironwood), TPU 8t, TPU 8i and what comes after them
+_TPU7X_OR_LATER = re.compile(
+    r"((tpu-?)?v?(tpu)?(7x?|8[it])|tpu-?([789]|[1-9][0-9])[a-z]{0,2})(-|$)"
+)
 
 
 def canonical(type: str) -> str:
@@ -141,7 +143,7 @@ def generation(name: str) -> Generation | None:
     if name in GENERATIONS:
         return GENERATIONS[name]
     prefixes = [row.prefix for row in GENERATIONS.values()]
-    if name in prefixes or not re.fullmatch(GENERATION, name) or _TPU7X.match(name):
+    if name in prefixes or not re.fullmatch(GENERATION, name) or _TPU7X_OR_LATER.match(name):
         return None
     chip = Chip(
         name, (), cores=1, devices=1, sizes=(), topology=lambda _: "",
@@ -264,10 +266,10 @@ def region_of(zone: str) -> str:
 
 def _no_such_type(type: str) -> str:
     shown = type if _TYPE.fullmatch(type) else repr(type[:40])
-    if _TPU7X.match(type.lower()):
+    if _TPU7X_OR_LATER.match(type.lower()):
         return (
-            f"{shown}: TPU7x (Ironwood) is not offered by the Cloud TPU API; it needs Compute Engine "
-            f"or Kubernetes Engine, which tpujob does not drive. The newest type here is v6e"
+            f"{shown}: TPU7x and later are offered by Compute Engine and Kubernetes Engine alone, which tpujob "
+            f"does not drive yet; the newest type here is v6e"
         )
     near = nearest(type)
     if near:

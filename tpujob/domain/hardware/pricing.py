@@ -19,12 +19,36 @@ class Pricing:
     waits_in_queue: bool = True  #: False: the capacity is held for the project
     priced_as: str = ""  #: whose price holds where the list has none of its own; empty: none
     usual: bool = False  #: what lists of slices do not mention
+    takes_run_for: bool = False  #: a request says for how long its slice runs (`tpu.run_for`)
+    needs_reservation: bool = False  #: a request names its reservation (`tpu.reservation`)
+    generations: tuple[str, ...] = ()  #: known ones that are offered so; empty: all
 
+
+#: Google documents flex-start and calendar reservations for these alone
+_SCHEDULED = ("v5e", "v5p", "v6e")
+
+#: the longest and the shortest `tpu.run_for`: Cloud TPU documents the first, Compute Engine the second
+RUN_FOR = ("7d", "10m")
 
 _ROWS = (
     Pricing("spot", quota="spot", preemptible=True),
     Pricing("on-demand", quota="on-demand", usual=True),
     Pricing("reserved", quota="reserved", waits_in_queue=False, priced_as="on-demand"),
+    Pricing(
+        "flex-start",
+        quota="spot",
+        ends_by_itself=True,
+        takes_run_for=True,
+        generations=_SCHEDULED,
+    ),
+    Pricing(
+        "calendar",
+        quota="reserved",
+        ends_by_itself=True,
+        waits_in_queue=False,
+        needs_reservation=True,
+        generations=_SCHEDULED,
+    ),
 )
 PRICINGS: Mapping[str, Pricing] = {row.name: row for row in _ROWS}
 

@@ -17,6 +17,9 @@ _LIST = Source(
     "SkyPilot catalog v8 at 006059e0, made from the Cloud Billing SKUs", date(2026, 9, 20)
 )
 _DOUBTED = Source(_LIST.name, _LIST.as_of, "medium")
+_SCHEDULED = Source(
+    "public reports of the Cloud Billing Catalog (SKUs of DWS)", date(2026, 8, 6), "medium"
+)
 #: older than the list above
 _COMMITTED = Source("gpuhunt's table of TPU prices", date(2024, 12, 1), "medium")
 
@@ -69,6 +72,14 @@ v6e         us-south1                2.7       1.35      -       -
 v6e         us-west1                 2.7       0.54421   -       -
 """
 
+#: dollars for a chip-hour of terms that no list has; those of other regions are unknown
+_ENDING: Final = """
+v5e         us-west4                 flex-start  0.60
+v6e         europe-west4             flex-start  1.35
+v6e         us-east5                 flex-start  1.35
+v6e         us-east5                 calendar    1.89
+"""
+
 _NOTES = {
     ("v2 pod", "europe-west4"): "an older list had 1.65 on demand",
     ("v5e", "us-south1"): "an older list had 1.20 on demand",
@@ -94,6 +105,9 @@ def rows() -> Iterator[Price]:
                     f"tpu {sku}", region, pricing, usd, "chip-hour", source,
                     quoted=quoted(sku, usd), note=note if source is listed else "",
                 )  # fmt: skip
+    for line in _ENDING.strip().splitlines():
+        sku, region, pricing, figure = line.split()
+        yield Price(f"tpu {sku}", region, pricing, Decimal(figure), "chip-hour", _SCHEDULED)
 
 
 def quoted(sku: str, usd: Decimal) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tpujob.contract import ProgramContext
 from tpujob.domain.actions import HostPlan
+from tpujob.domain.capacity import elastic
 from tpujob.domain.failures import stall
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.host import data
@@ -52,7 +53,7 @@ def _plan(
         "workdir": job.workdir,
         "bundles": [b if b.startswith("gs://") else f"{job.bucket}/{b}" for b in job.bundles],
         "setup": spec.setup,
-        "argv": _argv(spec),
+        "argv": _argv(spec, elastic.times_smaller(spec, slice.type)),
         "env": {
             **spec.run.env,
             **_megascale(context),
@@ -178,11 +179,15 @@ def command_line(spec: JobSpec) -> str:
     return spec.run.command if spec.run.command is not None else shlex.join(_argv(spec))
 
 
-def _argv(spec: JobSpec) -> list[str]:
-    """Return the program as a list of arguments, so that no user's text becomes part of another argument."""
+def _argv(spec: JobSpec, times: int = 1) -> list[str]:
+    """Return the program as a list of arguments, so that no user's text becomes part of another argument. `times`: how
+    often the slice fits the largest one of an elastic job, whose program computes its batch in as many more parts."""
     if spec.run.command is not None:
         return ["bash", "-o", "pipefail", "-c", spec.run.command]
-    return ["python3", "-m", f"workloads.{spec.run.workload}", *options(spec)]
+    parts = spec.run.args.get("accumulate", 1) if times > 1 else 1
+    options_ = [o for o in options(spec) if times == 1 or not o.startswith("--accumulate=")]
+    more = [f"--accumulate={parts * times}"] if times > 1 and isinstance(parts, int) else []
+    return ["python3", "-m", f"workloads.{spec.run.workload}", *options_, *more]
 
 
 def options(spec: JobSpec) -> list[str]:

@@ -41,6 +41,9 @@ class PlannedWork:
     setup: float | None = None
     preemptions: int = 100  #: the job fails at the next preemption
     wait: float | None = None  #: the job fails if it waits more seconds for a slice
+    #: seconds from ready until the program is stopped for the planned end of its slice; None: no end is planned
+    run_for: float | None = None
+    planned_ends: int = 0  #: the job fails at the next planned end
 
 
 class Range(NamedTuple, Generic[N]):
@@ -61,11 +64,13 @@ class Forecast:
     wall: Range[float]  #: seconds from submission to the end
     billed: Range[float]  #: seconds for which slices are billed
     preemptions: Range[int]
+    planned_ends: int  #: slices that end as planned before the work is done
     waiting: float  #: seconds without a ready slice, on average
     setup: float  #: seconds from ready to the first step, on average
     redone: float  #: seconds of steps that are repeated, on average
     releasing: float  #: seconds from a program's end until its slice is gone, on average
-    fails: float  #: the probability that the job uses up its preemptions or its wait
+    #: the probability that the job uses up its preemptions, its wait or its planned ends
+    fails: float
 
 
 def forecast(work: PlannedWork, expected: Conditions) -> Forecast:
@@ -80,6 +85,7 @@ def forecast(work: PlannedWork, expected: Conditions) -> Forecast:
     most_losses = work.preemptions + 1
     mean_losses = min(losses, float(most_losses))
     wait_limit = math.inf if work.wait is None else work.wait
+    ends = _planned_ends(work, setup)
     numbers, billed, walls = list[int](), list[float](), list[float]()
     for share in SHARES:
         count = bisect_left(range(_MANY), share, key=lambda n: _at_most(n, losses, weight))
@@ -87,8 +93,10 @@ def forecast(work: PlannedWork, expected: Conditions) -> Forecast:
         count = max(0, count - (share < 0.5))
         later_slices = min(count, most_losses - 1)  # slices after the first one
         seconds = work.seconds + _pick(setups, share) + count * (setup + lost_steps)
+        seconds += ends * setup
         seconds *= min(1.0, most_losses / (count + 1))  # the last allowed loss ends the job
         numbers.append(min(count, most_losses))
+        later_slices += ends
         billed.append(seconds + _pick(releases, share) + later_slices * release)
         first_wait = min(wait_limit, first.wait.quantile(share))
         later_wait = _wait(later.wait, wait_limit, share)
@@ -98,12 +106,20 @@ def forecast(work: PlannedWork, expected: Conditions) -> Forecast:
         wall=Range(*sorted(walls)),  # jobs that fail may take less time than those that do not
         billed=Range(*sorted(billed)),
         preemptions=Range(*numbers),
-        waiting=waits[0] + mean_losses * waits[1],
-        setup=(1 + mean_losses) * setup,
+        planned_ends=ends,
+        waiting=waits[0] + (mean_losses + ends) * waits[1],
+        setup=(1 + mean_losses + ends) * setup,
         redone=mean_losses * lost_steps,
-        releasing=(1 + mean_losses) * release,
-        fails=_fails(work, expected, losses),
+        releasing=(1 + mean_losses + ends) * release,
+        fails=1.0 if ends > work.planned_ends else _fails(work, expected, losses),
     )
+
+
+def _planned_ends(work: PlannedWork, setup: float) -> int:
+    """Return how many slices end as planned before the work is done."""
+    if work.run_for is None:
+        return 0
+    return max(1, math.ceil(work.seconds / max(60.0, work.run_for - setup))) - 1
 
 
 def _losses(seconds: float, setup: float, lost: float, expected: Conditions) -> float:

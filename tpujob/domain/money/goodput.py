@@ -10,10 +10,18 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, Slice
+from tpujob.domain.model import (
+    Attempt,
+    Cause,
+    Job,
+    Outcome,
+    Progress,
+    Slice,
+    SliceRole,
+)
 from tpujob.domain.money import ledger
 from tpujob.domain.money.ledger import moment
-from tpujob.domain.money.pace import first_step_began, seconds_per_step
+from tpujob.domain.pace import first_step_began, seconds_per_step
 from tpujob.domain.progress import began_from, first_step, good_step, steps_kept, with_live
 
 
@@ -32,8 +40,13 @@ class TimePart(StrEnum):
     HUNG = "hung"  #: the time without progress that ended in HANG
     HELD = "held"  #: cancelled, and the slice is kept for a resume
     CONDEMNED = "condemned"  #: a bad slice is kept until its replacement is ready
+    CANDIDATE = "candidate"  #: a slice that lost a race is ready, until it is handed on or deleted
     RELEASING = "releasing"  #: the program has ended and the slice is not yet gone
     UNKNOWN = "unknown"  #: the program ran; how many of its steps count is unknown
+
+
+#: parts that lie beside those of the serving slice
+BESIDE = (TimePart.CONDEMNED, TimePart.CANDIDATE)
 
 
 class Span(NamedTuple):
@@ -52,7 +65,8 @@ class Span(NamedTuple):
 def spans(job: Job, now: float) -> list[Span]:
     """Return the time of the job from its creation to its end, or `now`, without the rests between an end and a resume.
     The billed spans of a slice fill its time from ready to gone, without gap or overlap. Spans of a condemned slice lie
-    beside those of its replacement. A group has no spans: its elements have their own."""
+    beside those of its replacement, and those of candidates beside those of the slice that serves. A group has no
+    spans: its elements have their own."""
     if job.spec.is_group:
         return []
     all_spans = list(_spans_without_slice(job, now))
@@ -66,7 +80,7 @@ def spans(job: Job, now: float) -> list[Span]:
 def _spans_without_slice(job: Job, now: float) -> Iterator[Span]:
     """Yield the spans in which no slice serves or is requested."""
     busy = [(rest.start, rest.end) for rest in job.idle_periods]
-    for slice in job.slices:
+    for slice in (s for s in job.slices if s.role is not SliceRole.CANDIDATE):
         ends = [at for at in (slice.condemned_at, slice.gone_at) if at is not None]
         busy.append((slice.requested_at, min(ends, default=now)))
     reached = moment(job.created_at)
@@ -94,6 +108,9 @@ def _spans_of_slice(
 ) -> Iterator[Span]:
     gone = moment(now if slice.gone_at is None else slice.gone_at)
     ready = gone if slice.ready_at is None else moment(slice.ready_at)
+    if slice.role is SliceRole.CANDIDATE:
+        yield Span(TimePart.CANDIDATE, ready, gone, slice)
+        return
     yield Span(TimePart.PROVISIONING, moment(slice.requested_at), ready, slice)
     if slice.ready_at is None:
         return
@@ -211,7 +228,7 @@ def timeline(job: Job, now: float, done: Progress | None = None) -> list[Stretch
     for attempt in job.attempts:
         attempts.setdefault(attempt.slice, []).append(attempt)
     stretches: list[Stretch] = []
-    in_order = sorted(spans(job, now), key=lambda s: (s.start, s.part is TimePart.CONDEMNED, s.end))
+    in_order = sorted(spans(job, now), key=lambda s: (s.start, s.part in BESIDE, s.end))
     for span in in_order:
         slice_attempts = attempts.get(span.slice.name, []) if span.slice else []
         going = not job.state.final and span.end >= moment(now)

@@ -1,9 +1,11 @@
-"""Reports: chip-time and money of many jobs by job, user, day, type or zone, divided into parts of time. Pure.
+"""Reports: chip-time and money of many jobs by job, user, share, day, type or zone, or by two of these, divided into
+parts of time. Pure.
 
 Every span of time lands in one row and one part. So rows add up to the total, and parts to their row, to the
 micro-dollar and the microsecond. Rows of days end at midnight, UTC.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,8 +16,9 @@ from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import goodput, ledger
 from tpujob.domain.money.goodput import Span, TimePart
 from tpujob.domain.money.ledger import US, BilledSlice, moment
+from tpujob.domain.money.period import Period
 
-Group = Literal["job", "user", "day", "type", "zone"]
+Group = Literal["job", "user", "share", "day", "type", "zone"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 DAY = 86_400 * US
@@ -30,12 +33,26 @@ class CostShare:
     micros: int = 0  #: micro-dollars by list price, as far as prices are known
 
 
+class Grouping(NamedTuple):
+    """What the rows of a report are."""
+
+    by: Group
+    then: Group | None = None  #: each row is divided by this
+    days: bool = False  #: and by day, so that a period can be taken of the report
+
+
+#: of a row within its report
+Place = tuple[str, str, str]
+
+
 @dataclass(slots=True)
 class Row:
     """The sums over all time with one key."""
 
     key: str
     name: str = ""  #: the job's name, in rows of jobs
+    then: str = ""  #: the key of `Grouping.then`
+    day: str = ""  #: of rows that are divided by day
     jobs: set[str] = field(default_factory=set[str])
     slices: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     open: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])  #: slices still billed
@@ -47,6 +64,10 @@ class Row:
         0  #: the part of `list` for slices that are missing, or were lost while no poll saw them
     )
     granted: int = 0  #: micro-dollars of slices that a grant pays for
+
+    @property
+    def place(self) -> Place:
+        return self.key, self.then, self.day
 
     @property
     def pay(self) -> int:
@@ -71,49 +92,78 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class CostReport:
-    by: Group
-    rows: tuple[Row, ...]  #: the dearest first; days in order
+    by: Grouping
+    rows: tuple[
+        Row, ...
+    ]  #: the dearest first; days in order; with `then`, all rows of a key together
     total: Row
 
 
 def report(
-    jobs: Sequence[Job], now: float, by: Group, covered: Collection[ledger.Key] = ()
+    jobs: Sequence[Job],
+    now: float,
+    by: Group | Grouping,
+    covered: Collection[ledger.Key] = (),
 ) -> CostReport:
     """Return the report of these jobs up to `now`. `covered`: the slices that a grant pays for (`ledger.covered`)."""
-    rows: dict[str, Row] = {}
+    by = Grouping(by) if isinstance(by, str) else by
+    rows: dict[Place, Row] = {}
     for job in jobs:
         spans = [
             span
             for span in goodput.spans(job, now)
             if span.part is not TimePart.WAITING or goodput.waits_for_cloud(job, span)
         ]
-        if by == "day":
+        if by.days or "day" in by:
             spans = [piece for span in spans for piece in _by_day(span)]
         requested = accelerators.find(job.spec.tpu.types[0]).chips * job.tpu_slices
         without_slice = _Rate(requested)
         rates = {slice.name: _rate(job, slice, covered) for slice in job.slices}
         for span in spans:
-            key = _key(job, span, by)
-            row = rows.get(key) or rows.setdefault(key, Row(key))
+            key, then = _key(job, span, by.by), _key(job, span, by.then) if by.then else ""
+            day = _key(job, span, "day") if by.days else ""
+            place = (key, then, day)
+            row = rows.get(place) or rows.setdefault(place, Row(key, then=then, day=day))
             row.jobs.add(job.id)
             _add(row, span, rates[span.slice.name] if span.slice else without_slice)
-            if by == "job":
+            if by.by == "job":
                 row.name = job.name
     return _report(by, rows.values())
 
 
-def merged(by: Group, rows: Mapping[str, Row], others: Iterable[Row]) -> CostReport:
-    """Return the report of `rows`, by their keys, and of `others`, which are about other jobs. Change neither."""
+def merged(by: Grouping, rows: Mapping[Place, Row], others: Iterable[Row]) -> CostReport:
+    """Return the report of `rows`, by their places, and of `others`, which are about other jobs. Change neither."""
     merged = dict(rows)
     for row in others:
-        merged[row.key] = _sum(row.key, (rows[row.key], row), row.name) if row.key in rows else row
+        merged[row.place] = _sum(row, (rows[row.place], row)) if row.place in rows else row
     return _report(by, merged.values())
 
 
-def _report(by: Group, rows: Iterable[Row]) -> CostReport:
-    by_price = sorted(rows, key=lambda r: (-r.list, -r.chip_time, r.key))
-    ordered = sorted(by_price, key=lambda r: r.key) if by == "day" else by_price
-    return CostReport(by, tuple(ordered), _sum("total", ordered))
+def of_period(report: CostReport, period: Period) -> CostReport:
+    """Return the part of a report with `Grouping.days` that is of these days, not divided by day any more."""
+    of_place: dict[Place, list[Row]] = {}
+    for row in report.rows:
+        if period.has(row.day):
+            of_place.setdefault((row.key, row.then, ""), []).append(row)
+    rows = [_sum(Row(key, of[0].name, then), of) for (key, then, _), of in of_place.items()]
+    return _report(report.by._replace(days=False), rows)
+
+
+def _report(by: Grouping, rows: Iterable[Row]) -> CostReport:
+    rows = sorted(rows, key=lambda r: (-r.list, -r.chip_time, r.key, r.then, r.day))
+    if by.by == "day":
+        rows.sort(key=lambda r: r.key)
+    if by.then or by.days:
+        dearest = dict.fromkeys(row.key for row in rows)
+        if by.by != "day":
+            totals: dict[str, int] = defaultdict(int)
+            for row in rows:
+                totals[row.key] += row.list
+            dearest = dict.fromkeys(sorted(dearest, key=lambda key: -totals[key]))
+        order = {key: n for n, key in enumerate(dearest)}
+        by_day = by.then == "day"
+        rows.sort(key=lambda r: (order[r.key], r.then if by_day else "", r.day))
+    return CostReport(by, tuple(rows), _sum(Row("total"), rows))
 
 
 class _Rate(NamedTuple):
@@ -164,8 +214,9 @@ def _add(row: Row, span: Span, rate: _Rate) -> None:
         row.unsure += ledger.cost(rate.row, span.end, max(span.start, rate.missing)) or 0
 
 
-def _sum(key: str, rows: Iterable[Row], name: str = "") -> Row:
-    total = Row(key, name)
+def _sum(like: Row, rows: Iterable[Row]) -> Row:
+    """Return the sum of the rows in the place of `like`."""
+    total = Row(like.key, like.name, like.then, like.day)
     for row in rows:
         total.jobs |= row.jobs
         total.slices |= row.slices
@@ -189,6 +240,8 @@ def _key(job: Job, span: Span, by: Group) -> str:
             return job.id
         case "user":
             return job.user
+        case "share":
+            return job.spec.share
         case "day":
             return datetime.fromtimestamp(span.start / US, UTC).date().isoformat()
         case "type":

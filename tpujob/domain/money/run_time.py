@@ -17,8 +17,8 @@ from tpujob.domain.model import Attempt, Job, State
 from tpujob.domain.money import ledger
 from tpujob.domain.money.goodput import TimePart, spans
 from tpujob.domain.money.ledger import HOUR
-from tpujob.domain.money.pace import seconds_per_step
 from tpujob.domain.money.samples import history
+from tpujob.domain.pace import seconds_per_step
 from tpujob.domain.text import duration, many
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from tpujob.domain.model import Attempt, Cause, Job, Slice
+from tpujob.domain.model import Attempt, Cause, Job, Slice, SliceRole
 from tpujob.domain.money.durations import Stay
-from tpujob.domain.money.pace import first_step_began, seconds_per_step
+from tpujob.domain.pace import first_step_began, seconds_per_step
 from tpujob.domain.progress import began_from
 
 #: causes with which a slice is lost, not through the job itself
@@ -57,13 +57,23 @@ def _dated_samples(job: Job, now: float) -> Iterator[tuple[float, SliceSample]]:
     """Yield each sample of the job, with the time at which its wait began."""
     program, pace = job.spec.run.program, _pace(job)
     since, later = _first_need(job), False  # of the wait for the next slice
+    gave_way = False
     for slice in job.slices:
+        if slice.role is SliceRole.CANDIDATE:
+            if wait := _wait_of_candidate(slice):
+                place = SamplePlace(slice.type, slice.zone, slice.pricing, slice.tpu_slices)
+                yield slice.requested_at, SliceSample(place, program, later, wait)
+            continue
+        if gave_way:  # what came before is no wait for the cloud
+            since = max(since, slice.requested_at)
+        gave_way = slice.gave_way is not None
         rests = (r for r in job.idle_periods if since <= r.start and r.end <= slice.requested_at)
         since = max([since, *(rest.end for rest in rests)])
         place = SamplePlace(slice.type, slice.zone, slice.pricing, slice.tpu_slices)
         if slice.ready_at is None or slice.certain_until == slice.ready_at:  # lost unseen
-            if slice is job.slices[-1]:  # else the next slice ends this wait
+            if slice is job.newest_slice:  # else the next slice ends this wait
                 end = now if job.finished_at is None else job.finished_at
+                end = slice.gave_way.at if slice.gave_way else end
                 wait = Stay(max(0.0, end - since), ended=False)
                 yield since, SliceSample(place, program, later, wait)
             continue
@@ -86,6 +96,15 @@ def _dated_samples(job: Job, now: float) -> Iterator[tuple[float, SliceSample]]:
         yield since, sample
         ends = [at for at in (slice.condemned_at, slice.gone_at) if at is not None]
         since, later = min(ends, default=now), lost
+
+
+def _wait_of_candidate(slice: Slice) -> Stay | None:
+    """Return how long a candidate has waited: until it was ready, or at least until another slice was; None: it waits,
+    or it was refused."""
+    ends = [at for at in (slice.ready_at, slice.lost_at) if at is not None]
+    if not ends or slice.refused:
+        return None
+    return Stay(max(0.0, min(ends) - slice.requested_at), ended=slice.ready_at is not None)
 
 
 def _first_need(job: Job) -> float:

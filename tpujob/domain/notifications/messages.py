@@ -27,6 +27,7 @@ _WORDS: Mapping[NotificationKind, _Words] = {
     _K.NONFINITE: _Words("loss is not finite"),
     _K.BUDGET_WARNED: _Words("budget nearly used", "tpujob cost budgets", "/spend"),
     _K.BUDGET_USED_UP: _Words("budget used up", "tpujob cost budgets", "/spend"),
+    _K.DEADLINE_MISSED: _Words("deadline missed"),
     _K.LEAK: _Words("slice that no job claims", "tpujob leaks", "/capacity"),
     _K.HOST_REFUSED: _Words("machine refused", "tpujob hosts", "/hosts"),
     _K.TEST: _Words("test", "tpujob notifications", "/notifications"),

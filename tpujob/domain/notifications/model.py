@@ -20,6 +20,7 @@ class NotificationKind(StrEnum):
     NONFINITE = "nonfinite"  #: the loss is not finite
     BUDGET_WARNED = "budget_warned"
     BUDGET_USED_UP = "budget_used_up"
+    DEADLINE_MISSED = "deadline_missed"
     LEAK = "leak"  #: a slice that no job claims
     HOST_REFUSED = "host_refused"  #: a bad machine, which gets no more programs
     TEST = "test"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.events import BudgetWarned, Event, EventKind
 from tpujob.domain.failures.disclosure import ended_by, in_full
-from tpujob.domain.model import Cause, End, Job, State
+from tpujob.domain.model import Cause, End, Job, SliceRole, State
 from tpujob.domain.money import budget
 from tpujob.domain.notifications.model import Notification, NotificationKind
 from tpujob.domain.observations import Account
@@ -106,15 +106,19 @@ def _read_event(job: Job, event: Event, ended: int, requested_by: str) -> Notifi
             kind = _K.HELD
         case _E.LOSS_NONFINITE:
             kind = _K.NONFINITE
-        case _E.ATTEMPT_ENDED | _E.ATTEMPT_CONDEMNED if cause is Cause.NONFINITE:
+        case _E.ATTEMPT_ENDED | _E.ATTEMPT_CONDEMNED | _E.ATTEMPT_SWAPPED if (
+            cause is Cause.NONFINITE
+        ):
             kind, cause = (
                 _K.NONFINITE,
                 None,
             )  # of the same key as the event before it, if there was one
-        case _E.ATTEMPT_ENDED | _E.ATTEMPT_RETRIED | _E.ATTEMPT_CONDEMNED:
+        case _E.ATTEMPT_ENDED | _E.ATTEMPT_RETRIED | _E.ATTEMPT_CONDEMNED | _E.ATTEMPT_SWAPPED:
             kind = _K.HOST_REFUSED if cause is Cause.BAD_HOST else None
         case _E.BUDGET_WARNED:
             kind, cause = _K.BUDGET_WARNED, None
+        case _E.DEADLINE_MISSED:
+            kind = _K.DEADLINE_MISSED
         case _:
             pass
     if kind is None:
@@ -134,7 +138,9 @@ def _make(
     job: Job, kind: NotificationKind, event: Event, ended: int, cause: Cause | None, text: str
 ) -> Notification:
     attempt = sum(a.started_at <= event.at for a in job.attempts)
-    slices = [s for s in job.slices if s.requested_at <= event.at]
+    slices = [
+        s for s in job.slices if s.requested_at <= event.at and s.role is not SliceRole.CANDIDATE
+    ]
     with_zone = kind not in (_K.SUCCEEDED, _K.CANCELLED) and slices
     why = "" if kind is _K.SUCCEEDED or cause is None else cause.value
     key = "/".join(filter(None, (job.id, str(attempt), kind, why, f"{ended}" if ended else "")))
@@ -181,7 +187,7 @@ def find_overdue(
     kind, since, due, subject = deadline
     if now < due:
         return None, due
-    slice = job.slices[-1] if job.slices else None
+    slice = job.newest_slice
     lasts = f"{subject} for {duration(now - since)}: "
     fact = Notification(
         key=f"{job.id}/{len(job.attempts)}/{kind}/{since:.0f}",

@@ -17,7 +17,7 @@ from pydantic_core import core_schema
 
 from tpujob.domain import members, secrets
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.hardware.pricing import PRICINGS
+from tpujob.domain.hardware.pricing import PRICINGS, RUN_FOR
 from tpujob.domain.spec.yaml import describe, shown
 from tpujob.errors import BadRequest, BadSpec
 
@@ -28,6 +28,8 @@ V = TypeVar("V")
 
 Schema = dict[str, Any]  #: a JSON schema, for editors
 Scalar = str | int | float | bool
+#: the variable by which a program says that it goes on with another number of chips
+ELASTIC = "TPUJOB_ELASTIC"
 
 _NAME = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
 _RUNTIME_VERSION = r"[a-z0-9]([-a-z0-9.]{0,78}[a-z0-9])?"
@@ -232,7 +234,7 @@ def count(limit: int, least: int = 0) -> Checked[int]:
     return Checked(check, {"type": "integer", "minimum": least, "maximum": limit})
 
 
-def time_span(limit: str) -> Checked[int]:
+def time_span(limit: str, least: str = "0s") -> Checked[int]:
     """Return a check for a time with its unit: text in files and JSON, seconds in the program."""
 
     def check(value: Any) -> int:
@@ -242,6 +244,8 @@ def time_span(limit: str) -> Checked[int]:
             )
         if seconds(value) > seconds(limit):
             raise ValueError(f"must be at most {limit}, not {value}")
+        if seconds(value) < seconds(least):
+            raise ValueError(f"must be at least {least}, not {value}")
         return seconds(value)
 
     return Checked(check, schema_of(_DURATION), time_text)
@@ -307,7 +311,7 @@ def _types(value: Any) -> tuple[str, ...]:
 
 def _env_name(value: Any) -> str:
     matching(_ENV_NAME, "letters, digits and _, the first no digit")(value)
-    if value.upper().startswith("TPUJOB_"):
+    if value.upper().startswith("TPUJOB_") and value != ELASTIC:
         raise ValueError("must not begin with TPUJOB_, as tpujob sets those itself")
     return value
 
@@ -383,10 +387,32 @@ Zones = Annotated[
     Checked(names("a zone", zone), _one_or_many(accelerators.all_zones(), accelerators.ZONE, 0)),
 ]
 Pricing = Annotated[str, one_of(PRICINGS, "pricing")]
+_pricing = one_of(PRICINGS, "pricing")
+
+
+def _pricings(value: Any) -> tuple[str, ...]:
+    pricings = names("a pricing", _pricing)(value)
+    if not pricings:
+        raise ValueError("must name at least one pricing, such as spot")
+    return pricings
+
+
+def _one_or_list(names: tuple[str, ...]) -> Any:
+    return names[0] if len(names) == 1 else [*names]
+
+
+_PRICINGS = {
+    "anyOf": [
+        _pricing.schema,
+        {"type": "array", "items": _pricing.schema, "minItems": 1, "maxItems": MAX_ITEMS},
+    ]
+}
+Pricings = Annotated[tuple[str, ...], Checked(_pricings, _PRICINGS, _one_or_list)]
 RuntimeVersion = Annotated[
     str | None, optional(matching(_RUNTIME_VERSION, "1 to 80 of a-z, 0-9, - and ."))
 ]
 Slices = Annotated[int, count(64, 1)]
+Race = Annotated[int | None, optional(count(5, 1))]
 Args = Annotated[
     dict[
         Annotated[str, matching(_ARG_NAME, "a-z, 0-9 and _, beginning with a letter")],
@@ -419,6 +445,10 @@ Grace = Annotated[int, time_span("10m")]
 Stall = Annotated[int, time_span("7d")]
 Ttl = Annotated[int, time_span("90d")]
 Wait = Annotated[int | None, optional(time_span("90d"))]
+RunFor = Annotated[int | None, optional(time_span(*RUN_FOR))]
+_RESERVATION = r"(projects/[a-z][-a-z0-9:.]{0,62}/(locations/[-a-z0-9]{1,30}/)?reservations/)?[a-z][-a-z0-9]{0,62}"
+_reservation = matching(_RESERVATION, "a name, or projects/P/reservations/NAME")
+Reservation = Annotated[str, Checked(or_empty(_reservation), schema_of(f"({_RESERVATION})?"))]
 OnBadHost = Annotated[Literal["swap", "release"], Word("way to treat a bad host")]
 Pattern = Annotated[str | None, optional(Checked(_regex))]
 Patterns = Annotated[tuple[str, ...], names("a pattern", Checked(_regex, {"type": "string"}), 16)]

@@ -12,14 +12,16 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, model_validator
 
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec import group, queue, yaml
 from tpujob.domain.spec.data import Datasets
 from tpujob.domain.spec.env import FROM_FILE, Env, Mounts
 from tpujob.domain.spec.errors import Problem, bad_spec, validate
-from tpujob.domain.spec.fields import Checked, SpecPart
+from tpujob.domain.spec.fields import ELASTIC, Checked, SpecPart
 from tpujob.domain.spec.watch import Watch, WatchSpec
 from tpujob.domain.spec.yaml import EACH, KeyPath, describe
+from tpujob.domain.text import listed
 
 # Budget --------------------------------------------------------------------------------------------------------------
 
@@ -165,6 +167,8 @@ _CheckedStep = Annotated[CheckedStep | None, Checked(_of_function, _STEP)]
 
 #: the programs in `workloads/` that `run.workload` may name
 WORKLOADS = ("lm", "mlp", "numerics", "tables", "vit")
+#: those that train, which go on with any number of chips and keep the global batch
+TRAININGS = ("lm", "mlp", "vit")
 
 #: where numbers, true and false are texts as they were written: `1e-5` stays `1e-5`
 AS_WRITTEN: Collection[KeyPath] = (
@@ -191,8 +195,21 @@ class Tpu(kinds.SpecPart):
     zones: kinds.Zones = Field(
         (), description="Zones, best first. Default: those of the context that have the type."
     )
-    pricing: kinds.Pricing = Field(
-        "spot", description="spot can be preempted; reserved needs a reservation."
+    pricings: kinds.Pricings = Field(
+        ("spot",),
+        alias="pricing",
+        description="spot can be preempted; reserved and calendar need a reservation; flex-start and calendar end "
+        "at a time that is known before. A list is in order of preference.",
+        json_schema_extra={"default": "spot"},
+    )
+    run_for: kinds.RunFor = Field(
+        None,
+        description="How long a flex-start slice runs, 10m to 7d. It is billed for its use alone.",
+    )
+    reservation: kinds.Reservation = Field(
+        "",
+        description="Name of the reservation, or projects/P/reservations/NAME: for calendar; for reserved instead of "
+        "that of the context.",
     )
     allow_cross_region: bool = Field(
         False,
@@ -205,6 +222,33 @@ class Tpu(kinds.SpecPart):
     slices: kinds.Slices = Field(
         1, description="Number of slices that run the program together (Multislice), up to 64."
     )
+    race: kinds.Race = Field(
+        None,
+        description="Number of places to ask at once, up to 5; the first slice that is ready serves.",
+    )
+
+    elastic: bool = Field(
+        False,
+        description="Take the next smaller type of the list when a larger one is not worth its wait.",
+    )
+
+    @property
+    def pricing(self) -> str:
+        """The preferred pricing."""
+        return self.pricings[0]
+
+    @model_validator(mode="after")
+    def _sizes_of_an_elastic_job(self) -> Self:
+        found = [accelerators.find(type) for type in self.types]
+        sizes = [facts.chips for facts in found]
+        smaller = all(a > b and not sizes[0] % b for a, b in pairwise(sizes))
+        same = len({facts.generation for facts in found}) == 1
+        if self.elastic and not (len(sizes) > 1 and smaller and same):
+            raise ValueError(
+                "elastic needs a list of types of one generation, the largest first, each a part of it: "
+                "type: [v6e-64, v6e-32]"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_generation_per_runtime(self) -> Self:
@@ -213,6 +257,39 @@ class Tpu(kinds.SpecPart):
             raise ValueError(
                 "runtime_version cannot fit types of several generations "
                 f"({', '.join(sorted(generations))}); leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _terms_with_their_keys(self) -> Self:
+        every = [find_pricing(name) for name in self.pricings]
+        names = listed(self.pricings)
+        if self.run_for is not None and not any(terms.takes_run_for for terms in every):
+            raise ValueError(f"run_for goes with pricing: flex-start, not with {names}")
+        if self.reservation and all(terms.waits_in_queue for terms in every):
+            raise ValueError(
+                f"reservation goes with pricing: reserved or calendar, not with {names}"
+            )
+        generations = [accelerators.find(type).generation for type in self.types]
+        known = [name for name in generations if name in accelerators.GENERATIONS]
+        for terms in every:
+            if terms.takes_run_for and self.run_for is None:
+                raise ValueError(f"pricing {terms.name} needs run_for, such as `run_for: 6h`")
+            if terms.needs_reservation and not self.reservation:
+                raise ValueError(f"pricing {terms.name} needs the name of its reservation")
+            if others := [name for name in known if name not in (terms.generations or known)]:
+                offered = listed(terms.generations)
+                raise ValueError(
+                    f"pricing {terms.name} is offered for {offered}, not for {others[0]}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _race_for_what_costs_nothing_before(self) -> Self:
+        held = [name for name in self.pricings if not find_pricing(name).waits_in_queue]
+        if (self.race or 1) > 1 and held:
+            raise ValueError(
+                f"race must be 1 with pricing: {held[0]}, which is billed whether it is used or not"
             )
         return self
 
@@ -277,6 +354,9 @@ class Recovery(kinds.SpecPart):
     bad_hosts: kinds.Failures = Field(10, description="Retries on other hardware after bad hosts.")
     preflights: kinds.Failures = Field(5, description="Retries after failed checks of the hosts.")
     busy: kinds.Failures = Field(3, description="Retries after another process held the TPU.")
+    planned_ends: kinds.Preemptions = Field(
+        0, description="Further slices after the planned end of one (flex-start, calendar)."
+    )
     memory: kinds.Failures = Field(1, description="Retries after memory was used up.")
     restarts: kinds.Failures = Field(
         10, description="Restarts that the program asks for (exit code 75) without new progress."
@@ -358,7 +438,8 @@ class JobSpec(kinds.SpecPart):
         (), description="Jobs that must succeed, or meet `on`, before this one starts."
     )
     priority: queue.Band = Field(
-        "normal", description="Jobs of a higher priority get slices first."
+        "normal",
+        description="Jobs of a higher priority get slices first. Low ones give way to them.",
     )
     hand_on: bool = Field(
         True,
@@ -377,6 +458,11 @@ class JobSpec(kinds.SpecPart):
     max_time: kinds.Wait = Field(
         None,
         description="Time after which the program is stopped, all attempts together; `resume` allows it again.",
+    )
+    finish_by: queue.Moment = Field(
+        None,
+        description="Time by which it should end. With `pricing: [spot, on-demand]` it is on spot as long as that "
+        "suffices. Needs `time`, or steps of a known pace.",
     )
     array: group.Array = Field(
         None,
@@ -425,9 +511,8 @@ def schema() -> dict[str, Any]:
 
 def _validated(data: Mapping[str, Any], document: yaml.Document | None) -> JobSpec:
     spec = validate(JobSpec, data, document, of="a job file")
-    if spec.env and spec.env.kind in FROM_FILE and spec.code is None:
-        text = f"{spec.env.source[:100]} is read from code, which is not given; add `code: .`"
-        raise bad_spec([Problem(("env", spec.env.kind), text)], document)
+    if wrong_part := _contradiction(spec):
+        raise bad_spec([wrong_part], document)
     size = len(json.dumps(dump(spec)))
     if size > MAX_RECORD:
         text = (
@@ -439,3 +524,34 @@ def _validated(data: Mapping[str, Any], document: yaml.Document | None) -> JobSp
     if wrong:
         raise bad_spec(wrong, document)
     return spec
+
+
+def _contradiction(spec: JobSpec) -> Problem | None:
+    """Return what contradicts another part of the file; None: nothing does."""
+    if spec.env and spec.env.kind in FROM_FILE and spec.code is None:
+        text = f"{spec.env.source[:100]} is read from code, which is not given; add `code: .`"
+        return Problem(("env", spec.env.kind), text)
+    if spec.tpu.run_for is not None and spec.tpu.run_for < (least := spec.stop_grace + 360):
+        grace, wanted = kinds.time_text(spec.stop_grace), kinds.time_text(least)
+        text = f"must be at least {wanted}, as stop_grace takes {grace} of it and a stop comes a minute before the end"
+        return Problem(("tpu", "run_for"), text)
+    if spec.finish_by is not None and (cannot := _unsafe(spec.tpu.pricings)):
+        text = f"cannot be kept {cannot}; give `pricing: [spot, on-demand]`"
+        return Problem(("finish_by",), text)
+    says_so = spec.run.env.get(ELASTIC) == "1" or spec.run.workload in TRAININGS
+    if spec.tpu.elastic and not says_so:
+        text = (
+            "the program must go on from its checkpoint with another number of chips; if it can, say so: "
+            f"run.env: {{{ELASTIC}: 1}}"
+        )
+        return Problem(("tpu", "elastic"), text)
+    return None
+
+
+def _unsafe(pricings: Collection[str]) -> str:
+    """Return why no deadline can be kept on these terms; empty: one can."""
+    terms = [find_pricing(name) for name in pricings]
+    if all(one.preemptible for one in terms):
+        return "on slices that may be preempted alone"
+    ending = [one.name for one in terms if one.ends_by_itself]
+    return f"on {ending[0]} slices, which end at a time of their own" if ending else ""

@@ -1,6 +1,7 @@
 """The life of a queued resource: create, grant, delete, reset, and its reactions to changes of its nodes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tpujob.domain.hardware import accelerators
 from tpujob.emulator.cloud import nodes, rules
@@ -44,8 +45,10 @@ def create(
     rules.check_id(id)
     if not specs:
         raise invalid("A queued resource must have at least one node spec.")
+    newer = newer or NewerFields()
+    specs = [(node, replace(spec, pricing=newer.pricing or spec.pricing)) for node, spec in specs]
     queued = Queued(project, zone, id, tuple(specs), specs[0][1].pricing, world.clock(), body)
-    queued.newer = newer or queued.newer
+    queued.newer = newer
     if queued.name in world.queued:
         raise rules.already_exists(queued.name)
     for node_id, spec in specs:
@@ -54,8 +57,12 @@ def create(
         if (name := _node_name(queued, node_id)) in world.nodes:
             raise rules.already_exists(name)
     rules.check_quota(world, zone, [spec for _, spec in specs])
-    world.queued[queued.name] = queued
     operation = world.start_operation("create", queued.name, api, request_id)
+    if unsupported := rules.unsupported_model(queued):
+        # seen: the call is accepted, its operation fails, and no queued resource exists
+        world.after(world.latencies.accept, lambda: world.finish(operation.name, error=unsupported))
+        return operation
+    world.queued[queued.name] = queued
     queued.operation = operation.name
     world.after(world.latencies.accept, lambda: _accept(world, queued))
     if valid_for is not None:
@@ -159,9 +166,9 @@ def _node_changed(world: World, queued: Queued, change: NodeChange, error: ApiEr
             ready = all(node.state is NodeState.READY for node in nodes_of(world, queued))
             if queued.state is _Q.PROVISIONING and ready:
                 world.move_queued(queued, _Q.ACTIVE)
-                if limit := queued.newer.max_run_s or world.faults.max_run_s:
-                    queued.ends_at = world.clock() + limit
-                    world.after(limit, lambda: _end_run(world, queued))
+                queued.ends_at = _planned_end(world, queued)
+                if queued.ends_at is not None:
+                    world.after(queued.ends_at - world.clock(), lambda: _end_run(world, queued))
         case NodeChange.FAILED:
             if queued.state is _Q.PROVISIONING and error is not None:
                 _fail(world, queued, error)
@@ -186,8 +193,17 @@ def _suspend(world: World, queued: Queued, initiator: str) -> None:
     world.after(world.latencies.suspend, lambda: _finish_suspend(world, queued))
 
 
+def _planned_end(world: World, queued: Queued) -> float | None:
+    """Return when the run of a queued resource ends that is ready now; None: at no time that is planned."""
+    limits = [limit for limit in (queued.newer.max_run_s, world.faults.max_run_s) if limit]
+    ends = [world.clock() + min(limits)] if limits else []
+    bound_until = world.reservation_ends.get(queued.newer.reservation)
+    return min([*ends, *([] if bound_until is None else [bound_until])], default=None)
+
+
 def _end_run(world: World, queued: Queued) -> None:
-    """End a run at its maximum duration, as of flex-start. That the service suspends the request is documented."""
+    """End a run at its planned end. Documented: the service suspends the request after the maximum run duration of
+    flex-start, and deletes what consumes a calendar reservation at its end; that it suspends this too is inferred."""
     if queued.state is _Q.ACTIVE:
         world.record(f"{queued.id}: its maximum run duration is over")
         _suspend(world, queued, "SERVICE")

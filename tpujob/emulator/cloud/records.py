@@ -106,6 +106,12 @@ class NewerFields:
     fields: Mapping[str, Any] = field(default_factory=dict[str, Any])  #: as sent, in JSON
     model: str = ""  #: its `provisioningModel`
     max_run_s: float | None = None
+    reservation: str = ""  #: the last part of the name of the reservation that it is bound to
+
+    @property
+    def pricing(self) -> str:
+        """The name in `PRICINGS` of slices with this model; empty: the other fields tell it."""
+        return {"FLEX_START": "flex-start", "RESERVATION_BOUND": "calendar"}.get(self.model, "")
 
 
 @dataclass(slots=True)
@@ -118,7 +124,7 @@ class Queued:
     created_at: float
     body: bytes  #: the queued resource as the caller sent it
     newer: NewerFields = field(default_factory=NewerFields)
-    ends_at: float | None = None  #: when its maximum run duration ends
+    ends_at: float | None = None  #: when its maximum run duration, or its reservation, ends
     held_until: float = 0.0  #: a fault: it waits in the queue until then, whatever the zone has
     state: QueuedState = QueuedState.CREATING
     initiator: Literal["", "USER", "SERVICE"] = ""

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.emulator.cloud.errors import quota_units
-from tpujob.emulator.cloud.records import ApiError, NodeSpec, id_of, invalid
+from tpujob.emulator.cloud.records import ApiError, NodeSpec, Queued, id_of, invalid
 from tpujob.emulator.cloud.world import World
 
 #: the versions that a zone lists: the usual version of each generation, and one version of each family
@@ -148,6 +148,17 @@ def quota_used(world: World, zone: str, generation: str, pricing: str) -> int:
         for spec in specs
         if find_pricing(spec.pricing).quota == pricing
         and accelerators.find(spec.type).generation == generation
+    )
+
+
+def unsupported_model(queued: Queued) -> ApiError | None:
+    """Return why the zone does not offer a type with the provisioning model; None: it does. The text is a real one."""
+    spec, model = queued.specs[0][1], queued.newer.model
+    offered = find_pricing(spec.pricing).generations
+    if not offered or accelerators.find(spec.type).generation in offered:
+        return None
+    return invalid(
+        f'{model} provisioning model is not supported for accelerator type "{spec.type}" in location "{queued.zone}"'
     )
 
 

@@ -42,6 +42,7 @@ class World:
         self.cut = False  #: whether hosts that come up from now on cannot reach each other
         self.stock = stock or HostStock()
         self.named: set[str] = set()  #: resources besides every project's defaults: `networks/lab`
+        self.reservation_ends: dict[str, float] = {}  #: by name, of calendar reservations
         self.faults = Faults()
         self.nodes: dict[str, Node] = {}  #: by full name, like the next two
         self.queued: dict[str, Queued] = {}

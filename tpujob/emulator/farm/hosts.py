@@ -159,6 +159,8 @@ class Host:
             "GCE_METADATA_IP": metadata,  # and JAX this one
             "JAX_PLATFORMS": "cpu",
             "JAX_NUM_CPU_DEVICES": str(self.spec.chips),
+            "PJRT_DEVICE": "CPU",  # torch_xla's, as the two before are JAX's
+            "CPU_NUM_DEVICES": str(self.spec.chips),
             "TPUJOB_DEVICES": f"{devices}/accel*",
             "TPUJOB_MEMORY": str(tmp / "memory"),  # /dev/shm belongs to the whole machine
             "TPUJOB_VMSTAT": str(self._vmstat),  # the kernel's file counts the whole machine

@@ -97,6 +97,14 @@ class _Authentication(asyncssh.SSHServer):
             self._connection.set_authorized_keys(keys)
         return True
 
+    def connection_requested(
+        self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
+    ) -> bool:
+        """Forward a connection to any port that the host reaches. asyncssh has checked that the certificate permits
+        it."""
+        del dest_host, dest_port, orig_host, orig_port
+        return True
+
     def public_key_auth_supported(self) -> bool:
         return True
 

@@ -2,15 +2,19 @@
 
 TensorFlow asks https://www.googleapis.com and https://storage.googleapis.com for `gs://`, and has no setting for other
 servers. It obeys HTTPS_PROXY and CURL_CA_BUNDLE. The proxy lets these connections end at the emulated storage, with a
-certificate that emulated hosts trust, and every other connection where its program wants it to.
+certificate that emulated hosts trust, and every other connection where its program wants it to: through the user's own
+proxy, if the emulator was started with one in HTTPS_PROXY.
 """
 
 import asyncio
+import base64
 import contextlib
 import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from tpujob.emulator.http_server import LoopThread
 from tpujob.lib import unix_sockets
@@ -24,6 +28,8 @@ _CONNECT = re.compile(r"CONNECT \[?([\w.:-]+?)\]?:(\d{1,5}) HTTP/1\.[01]\r\n")
 _HEAD_S = 30.0  #: seconds for the client to send its request
 _PIECE = 64 * 1024
 _CONNECTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_OPEN = re.compile(rb"HTTP/1\.[01] 2\d\d\b")
+_LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +95,47 @@ class StorageProxy:
         try:
             if place.emulated:
                 far_reader, far_writer = await asyncio.open_unix_connection(self._storage)
+            elif proxy := user_proxy(place.host):
+                far_reader, far_writer = await asyncio.wait_for(_open_by(proxy, place), _HEAD_S)
             else:
                 far_reader, far_writer = await asyncio.open_connection(place.host, place.port)
-        except OSError as error:
+        except (OSError, ValueError, asyncio.IncompleteReadError) as error:
             writer.write(_refusal(502, f"cannot connect to {place.host}: {error}"))
             return
         writer.write(_CONNECTED)
         await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+
+
+def user_proxy(host: str) -> str:
+    """Return the URL of the proxy that this process's environment names for https to a host; empty: none."""
+    if _LOOPBACK.fullmatch(host) or proxy_bypass(host):
+        return ""
+    return getproxies().get("https", "")
+
+
+async def _open_by(
+    proxy: str, place: Destination
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a tunnel through another proxy. Raise OSError, ValueError, IncompleteReadError."""
+    url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if url.scheme != "http" or not url.hostname:
+        raise ValueError("HTTPS_PROXY is not an http:// proxy")
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    head = f"CONNECT {host}:{place.port} HTTP/1.1\r\nHost: {host}:{place.port}\r\n"
+    if url.username is not None:
+        word = f"{unquote(url.username)}:{unquote(url.password or '')}"
+        head += f"Proxy-Authorization: Basic {base64.b64encode(word.encode()).decode()}\r\n"
+    reader, writer = await asyncio.open_connection(url.hostname, url.port or 80)
+    try:
+        writer.write(f"{head}\r\n".encode())
+        answer = await reader.readuntil(b"\r\n\r\n")
+        if not _OPEN.match(answer):
+            status = answer.partition(b"\r\n")[0].decode("latin-1")
+            raise ConnectionRefusedError(f"the proxy {url.hostname} answers {status}")
+    except BaseException:
+        writer.close()
+        raise
+    return reader, writer
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

@@ -106,7 +106,7 @@ def node_message(node: Node, now: float) -> Message:
     if spec.pricing == "spot":
         message.scheduling_config.preemptible = True
         message.scheduling_config.spot = True
-    elif spec.pricing == "reserved":
+    elif spec.pricing in ("reserved", "calendar"):
         message.scheduling_config.reserved = True
     if node.state in (NodeState.READY, NodeState.REPAIRING):
         message.health = v2.Node.Health[_health(node, now)]

@@ -1,7 +1,8 @@
 """Fields of v2alpha1 that Google's client library lacks, so that REST alone has them, by Google's discovery document.
 
 Documented: FLEX_START has a maximum run duration, of at most 7 days; afterwards the service suspends the queued
-resource. That a request without it is refused, and the text of that, are inferred.
+resource. RESERVATION_BOUND, of calendar reservations, names one. That other requests are refused, and the texts of
+that, are inferred.
 """
 
 from collections.abc import Iterator

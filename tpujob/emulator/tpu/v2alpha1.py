@@ -7,13 +7,15 @@ fields that v2 lacks are dropped.
 # The generated message classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
+from dataclasses import replace
+
 from google.cloud.tpu_v2.types import cloud_tpu as v2
 from google.cloud.tpu_v2alpha1.types import cloud_tpu as v2alpha1
 from google.longrunning import operations_pb2
 from google.protobuf import json_format
 
 from tpujob.emulator.cloud import interruptions
-from tpujob.emulator.cloud.records import NewerFields
+from tpujob.emulator.cloud.records import NewerFields, id_of, invalid
 from tpujob.emulator.tpu.convert import Message, convert_version, operation_message
 from tpujob.emulator.tpu.served_world import ServedWorld
 from tpujob.emulator.tpu.v2 import Handler, TpuV2
@@ -63,9 +65,14 @@ class TpuV2Alpha1:
         queued = translated.queued_resource
         if requested.WhichOneof("tier") == "best_effort" or newer.model == "SPOT":
             queued.spot.SetInParent()
-        reserved = requested.guaranteed.reserved or newer.model == "RESERVATION_BOUND"
-        if reserved and not queued.reservation_name:
+        if newer.model == "RESERVATION_BOUND" and not queued.reservation_name:
+            raise invalid(
+                "Cloud TPU received a bad request. RESERVATION_BOUND needs a reservation_name"
+            )
+        if requested.guaranteed.reserved and not queued.reservation_name:
             queued.reservation_name = f"{request.parent}/reservations/-"
+        if newer.pricing == "calendar":
+            newer = replace(newer, reservation=id_of(queued.reservation_name))
         return self._v2.create_queued(translated, newer)
 
     def maintain(self, request: Message) -> Message:

@@ -9,7 +9,7 @@ from itertools import groupby, islice
 
 from tpujob.api import OrderView, OwnerUsage, PlaceView, QueueRow, QueueView, ReasonView, ShareView
 from tpujob.doctor.zones import QUOTA_PAGE
-from tpujob.domain import access
+from tpujob.domain import access, pace
 from tpujob.domain.access import Principal
 from tpujob.domain.capacity.entries import waiting_since, wanted
 from tpujob.domain.capacity.offers import Offer
@@ -18,7 +18,6 @@ from tpujob.domain.capacity.settings import QueueSettings
 from tpujob.domain.capacity.waiting_reasons import describe
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import DesiredState, Edge, Job
-from tpujob.domain.money import pace
 from tpujob.domain.observations import PER_OWNER, Order, Place, Reason, ReasonKind
 from tpujob.domain.progress import job_progress
 from tpujob.domain.spec import JobSpec, elements

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tpujob.api import JobFacts, JobPage, JobRow, ListQuery
-from tpujob.domain import access
+from tpujob.domain import access, pace
 from tpujob.domain.access import Principal
 from tpujob.domain.failures.disclosure import job_in_full
 from tpujob.domain.model import Cause, DesiredState, Job, Progress, State
-from tpujob.domain.money import ledger, pace
+from tpujob.domain.money import ledger
 from tpujob.domain.money.ledger import rate
 from tpujob.domain.progress import job_progress
 from tpujob.errors import DamagedRecord, NotFound, StoreError

@@ -4,8 +4,9 @@ import json
 from itertools import islice
 
 from tpujob.api import CommandView, JobRow, NextView
+from tpujob.domain import pace
 from tpujob.domain.model import Cause, Job, State
-from tpujob.domain.money import ledger, pace
+from tpujob.domain.money import ledger
 from tpujob.domain.progress import job_progress
 from tpujob.domain.text import within
 from tpujob.service import next_step
@@ -18,7 +19,7 @@ from tpujob.service.views import hardware, job_facts, shown_speed, speed
 MAX_ROW = 1500
 #: bytes that each text of a row may have; a third of that where a row would be too long otherwise
 _ROOM = {"name": 80, "user": 80, "why": 300, "trouble": 160, "next": 220, "does": 80, "word": 60}
-_COMMANDS, _SLICES, _WARNINGS, _PARAMS, _TAGS = 2, 3, 2, 6, 4  #: of a row, at most
+_COMMANDS, _SLICES, _WARNINGS, _PARAMS, _TAGS, _METRICS = 2, 3, 2, 6, 4, 6  #: of a row, at most
 
 
 def listed(job: Job) -> IndexedJob:
@@ -84,6 +85,7 @@ def _row(job: Job, runtime: RuntimeInfo, now: float, mine: bool, part: int) -> J
         "zone": cut(facts["zone"]),
         "host0_ip": cut(facts["host0_ip"]),
         "condemned": [cut(name) for name in facts["condemned"][:_SLICES]],
+        "candidates": [cut(name) for name in facts["candidates"][:_SLICES]],
         "phase": cut(facts["phase"]),
         "note": cut(job.note, "does"),
         "tags": [*job.tags[:_TAGS]],
@@ -103,6 +105,7 @@ def _row(job: Job, runtime: RuntimeInfo, now: float, mine: bool, part: int) -> J
         "steps_per_s": rate,
         "left_s": pace.seconds_left(has, rate),
         "warned": [cut(text, "next") for text in warned[:_WARNINGS]],
+        "metrics": {cut(name): value for name, value in islice(has.metrics.items(), _METRICS)},
         "params": {cut(name): cut(value) for name, value in islice(job.params.items(), _PARAMS)},
     }
 

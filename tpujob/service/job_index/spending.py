@@ -5,19 +5,21 @@ They equal what `domain/money/report.py` computes from all records, which are to
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tpujob.domain.model import Grant, Job, Slice
 from tpujob.domain.money import ledger, report
-from tpujob.domain.money.report import CostReport, Group, Row
+from tpujob.domain.money.period import ALWAYS, Period, day_of
+from tpujob.domain.money.report import CostReport, Grouping, Place, Row
 from tpujob.errors import NotFound, StoreError
 from tpujob.lib.lru import LruDict
 from tpujob.ports import Store
 from tpujob.service.job_index.index import JobIndex
 
-CACHED_QUERIES = 4  #: queries whose sums are kept: by job, some 2 kB a job
+CACHED_QUERIES = 8  #: queries whose sums are kept: by job, some 2 kB a job
 
 
 class _Granted(NamedTuple):
@@ -32,8 +34,10 @@ class _Granted(NamedTuple):
 class _Sums:
     """The sums over ended jobs."""
 
-    rows: dict[str, Row] = field(default_factory=dict[str, Row])
-    copies: int = 0  #: micro-dollars
+    rows: dict[Place, Row] = field(default_factory=dict[Place, Row])
+    copies: Counter[str] = field(
+        default_factory=Counter[str]
+    )  #: micro-dollars by the day of their start
 
 
 class EndedSpending:
@@ -48,15 +52,18 @@ class EndedSpending:
         self._versions: dict[int, int] = {}  #: of the jobs that are summed
         self._granted: dict[int, _Granted] = {}
         self._covered: frozenset[tuple[str, str]] = frozenset()  #: slices of these
-        self._sums: LruDict[tuple[Group, str], _Sums] = LruDict(CACHED_QUERIES)
+        self._sums: LruDict[tuple[Grouping, str], _Sums] = LruDict(CACHED_QUERIES)
 
     def unreadable(self) -> list[str]:
         """Return the ids of the jobs whose records cannot be read, and which no report includes."""
         return self._index.unreadable()
 
-    def report(self, by: Group, user: str, now: float) -> tuple[CostReport, int]:
-        """Return the report of all jobs, or of one user's, and the micro-dollars of their copies into other regions. A
-        job that changes just now may be missing until the next call."""
+    def report(
+        self, by: Grouping, user: str, now: float, period: Period = ALWAYS
+    ) -> tuple[CostReport, int]:
+        """Return the report of all jobs, or of one user's, and the micro-dollars of their copies into other regions
+        that began in the period. A job that changes just now may be missing until the next call."""
+        by = by._replace(days=bool(period))  # one sum serves every period
         with self._lock:
             live, ended, gone = self._index.split()
             kept = ((n, version) for n, version in self._versions.items() if n not in gone)
@@ -67,11 +74,14 @@ class EndedSpending:
             self._sums.move_to_end((by, user))
             selected = _of(live, user)
             part = report.report(selected, now, by, covered)
-            return report.merged(by, sums.rows, part.rows), sums.copies + _copies(selected)
+            whole = report.merged(by, sums.rows, part.rows)
+            copies = sums.copies + _copies(selected)
+        summary = report.of_period(whole, period) if period else whole
+        return summary, sum(micros for day, micros in copies.items() if period.has(day))
 
     def _include(
         self,
-        query: tuple[Group, str],
+        query: tuple[Grouping, str],
         live: list[Job],
         ended: Mapping[int, int],
         gone: set[int],
@@ -110,7 +120,7 @@ class EndedSpending:
 
 def _add(
     sums: _Sums,
-    query: tuple[Group, str],
+    query: tuple[Grouping, str],
     jobs: Iterable[Job],
     now: float,
     covered: Collection[tuple[str, str]],
@@ -119,7 +129,7 @@ def _add(
     selected = _of(jobs, user)
     part = report.report(selected, now, by, covered)
     joined = report.merged(by, sums.rows, part.rows)
-    sums.rows = {row.key: row for row in joined.rows}
+    sums.rows = {row.place: row for row in joined.rows}
     sums.copies += _copies(selected)
 
 
@@ -127,5 +137,8 @@ def _of(jobs: Iterable[Job], user: str) -> list[Job]:
     return [job for job in jobs if user in ("", job.user)]
 
 
-def _copies(jobs: Iterable[Job]) -> int:
-    return sum(copy.micros for job in jobs for copy in job.copies)
+def _copies(jobs: Iterable[Job]) -> Counter[str]:
+    micros = Counter[str]()
+    for copy in (copy for job in jobs for copy in job.copies):
+        micros[day_of(copy.started_at)] += copy.micros
+    return micros

@@ -61,13 +61,18 @@ class Logs:
         attempt: int | None = None,
         cursor: str = "",
         tail: int | None = None,
+        since: float | None = None,
     ) -> LogPage:
         """Return what `JobsApi.logs` documents. Raises BadRequest, NotFound, Transient."""
         if tail is not None and tail < 0:
             raise BadRequest(f"tail must not be negative, but is {tail}")
+        if None not in (tail, since):
+            raise BadRequest("tail and since do not go together", hint="Choose one.")
         at = _start(job, host, attempt, cursor)
         if at.attempt == 0:
             return LogPage(lines=[], cursor="", done=job.state.final, attempt=0)
+        if since is not None and not cursor:
+            at = self._at_time(job, host, attempt, since)
         if tail is not None and not cursor:
             log = self._open(job, at.attempt, host, self._deadline())
             back = log.read(log.end(), PAGE_BYTES, backward=True)
@@ -100,6 +105,13 @@ class Logs:
         else:
             note = notes.slow(self._tails(job, at.attempt, until))
         return LogBlock(data, str(at), done=done, more=more, note=note)
+
+    def _at_time(self, job: Job, host: int | None, attempt: int | None, since: float) -> Cursor:
+        """Return the place before the first line from that time on, in the attempt that ran then."""
+        began = (a.number for a in job.attempts if a.started_at <= since)
+        number = attempt or max(began, default=1)
+        log = self._open(job, number, host, self._deadline())
+        return Cursor(number, log.at_time(since))
 
     def _ahead(
         self, job: Job, host: int | None, attempt: int | None, at: Cursor, size: int, limit: int = 0

@@ -51,7 +51,7 @@ def unfinished(job: Job, attempt: int, log: LogReader, host: int | None = None) 
 
 
 #: causes of interruptions that leave the agent time to store the log
-_UNHURRIED = (Cause.CANCELLED, Cause.RESTART)
+_UNHURRIED = (Cause.CANCELLED, Cause.RESTART, Cause.GAVE_WAY)
 
 
 def _named(hosts: Sequence[int]) -> str:

@@ -205,6 +205,12 @@ class LogReader:
         )
         return {**place, **{log.host: last for log, last in zip(others, before, strict=True)}}
 
+    def at_time(self, at: float) -> Place:
+        """Return the place before the first line of each host at that time or later."""
+        logs = [*self.logs.values()]
+        before = self._reader.side_by_side(lambda log: log.before_time(at, with_it=False), logs)
+        return {log.host: last for log, last in zip(logs, before, strict=True)}
+
     def at_part(self, part: float) -> Place:
         """Return a place that has about so much of the log before it, from 0 to 1."""
         if part >= 1 or not self.logs:

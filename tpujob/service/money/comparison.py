@@ -210,5 +210,6 @@ def _note(way: PlaceOption, usd_per_hour: float | None) -> str:
     if way.throughput.source == "roofline":
         return f"the speed on {way.place.type} is that of a compile check: no job ran it there"
     if way.outlook and not way.outlook.ends:
-        return "it is likely to fail before its end: recovery.preemptions, recovery.wait"
+        ends = ", recovery.planned_ends" if way.outlook.forecast.planned_ends else ""
+        return f"it is likely to fail before its end: recovery.preemptions, recovery.wait{ends}"
     return ""

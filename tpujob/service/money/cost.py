@@ -17,7 +17,8 @@ from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import ledger, report
 from tpujob.domain.money import reached as peak
 from tpujob.domain.money.goodput import TimePart
-from tpujob.domain.money.report import GROUPS, CostReport, Group, Row
+from tpujob.domain.money.period import Period, day_of, parse_period
+from tpujob.domain.money.report import GROUPS, CostReport, Group, Grouping, Row
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
@@ -41,17 +42,31 @@ class Costs:
         self._store, self._clock, self._owner, self._emulated = store, clock, owner, emulated
         self._ended = EndedSpending(store, index)
 
-    def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
-        if by not in GROUPS:
-            hint = f"one of: {', '.join(GROUPS)}"
-            raise BadRequest(f"costs are not shown by {by[:40]!r}", hint=hint)
-        now, user = self._clock.now(), folded(user)
+    def cost(
+        self,
+        *,
+        by: str = "job",
+        then: str = "",
+        user: str = "",
+        job: str = "",
+        since: str = "",
+        until: str = "",
+    ) -> CostView:
+        grouping = Grouping(_group(by), _group(then) if then else None)
+        if by == then:
+            raise BadRequest(f"rows by {by} cannot be divided by {then} again")
+        now, user, period = self._clock.now(), folded(user), parse_period(since, until)
         summary, copies = (
-            self._of_one(job, user, now, by) if job else self._ended.report(by, user, now)
+            self._of_one(job, user, now, grouping, period)
+            if job
+            else self._ended.report(grouping, user, now, period)
         )
         return CostView(
             at=rfc3339(now),
-            by=by,
+            by=grouping.by,
+            then=then,
+            since=since,
+            until=until,
             rows=[self._row(row) for row in summary.rows],
             total=self._row(summary.total),
             copies_micros=copies,
@@ -66,11 +81,18 @@ class Costs:
             for name, part in sorted(parts.items())
         ]
 
-    def _of_one(self, job: str, user: str, now: float, by: Group) -> tuple[CostReport, int]:
+    def _of_one(
+        self, job: str, user: str, now: float, by: Grouping, period: Period
+    ) -> tuple[CostReport, int]:
         jobs = self._every_job()
         selected = [j for j in jobs if job in (j.id, j.group) and user in ("", j.user)]
+        by = by._replace(days=bool(period))
         summary = report.report(selected, now, by, ledger.covered(jobs))  # jobs share a grant
-        return summary, sum(copy.micros for j in selected for copy in j.copies)
+        copies = (copy for j in selected for copy in j.copies)
+        return (
+            report.of_period(summary, period) if period else summary,
+            sum(copy.micros for copy in copies if period.has(day_of(copy.started_at))),
+        )
 
     def _every_job(self) -> list[Job]:
         """Return all jobs, and what is kept of removed ones."""
@@ -81,6 +103,7 @@ class Costs:
         shares = [(part, row.parts[part]) for part in TimePart if part in row.parts]
         return CostRowView(
             key=row.key,
+            then=row.then,
             name=row.name,
             jobs=len(row.jobs),
             slices=len(row.slices),
@@ -108,6 +131,13 @@ class Costs:
             owner=self._owner,
             jobs=[_ledger_job(job, covered) for job in jobs],
         )
+
+
+def _group(name: str) -> Group:
+    if name not in GROUPS:
+        hint = f"one of: {', '.join(GROUPS)}"
+        raise BadRequest(f"costs are not shown by {name[:40]!r}", hint=hint)
+    return name
 
 
 def _ledger_job(job: Job, covered: Collection[tuple[str, str]]) -> LedgerJobView:

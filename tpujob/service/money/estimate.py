@@ -15,10 +15,12 @@ from tpujob.api import (
     PriceView,
     RangeView,
 )
+from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.capacity.site import Site
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import PriceList
-from tpujob.domain.model import Job
+from tpujob.domain.hardware.pricing import find_pricing
+from tpujob.domain.model import ExpectedRun, Job
 from tpujob.domain.money import budget
 from tpujob.domain.money.conditions import Conditions, conditions
 from tpujob.domain.money.estimate import estimate, sums
@@ -37,7 +39,7 @@ from tpujob.domain.spec import JobSpec, elements
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
-from tpujob.service.money import budgets
+from tpujob.service.money import budgets, deadlines
 from tpujob.service.submission import ResolvedSpec
 
 #: number of newest jobs with a slice that are read, and of those that requested one
@@ -61,23 +63,39 @@ class Forecaster:
     ) -> Outlook:
         """Return the forecast for so many hours of steps with that use of slices. Of `stated`, it reads
         `preempt_every`, `wait` and `checkpoint_every`, in seconds."""
-        place = SamplePlace(use.type, use.zone, use.pricing, use.slices)
-        expected = conditions(
-            self._samples,
-            place,
-            spec.run.program,
-            wait=stated.get("wait"),
-            preempt_every=stated.get("preempt_every"),
-        )
+        expected = self._conditions(spec, use, stated)
         seconds = float(hours) * 3600
         work = PlannedWork(
             seconds,
             checkpoint=stated.get("checkpoint_every", _checkpoints(spec, seconds)),
             preemptions=spec.recovery.preemptions,
             wait=None if "wait" in expected.unknown else spec.recovery.wait,
+            run_for=_program_time(spec, use.pricing),
+            planned_ends=spec.recovery.planned_ends,
         )
         outcome = forecast(work, expected)
         return Outlook(float(hours), outcome, expected, amounts(use, outcome, self._prices))
+
+    def expected_run(self, spec: JobSpec, use: Use, hours: Decimal) -> ExpectedRun:
+        """Return what is expected of a job with a deadline, with that use of slices that cannot be preempted."""
+        seconds = float(hours) * 3600
+        expected = self._conditions(spec, use, {})
+        return deadlines.expect(spec, seconds, _checkpoints(spec, seconds), expected)
+
+    def _conditions(self, spec: JobSpec, use: Use, stated: Mapping[str, Any]) -> Conditions:
+        return conditions(
+            self._samples,
+            SamplePlace(use.type, use.zone, use.pricing, use.slices),
+            spec.run.program,
+            wait=stated.get("wait"),
+            preempt_every=stated.get("preempt_every"),
+        )
+
+
+def _program_time(spec: JobSpec, pricing: str) -> float | None:
+    """Return for how long a slice may serve before the program is stopped for its planned end; None: for any time."""
+    run_for = spec.tpu.run_for if find_pricing(pricing).takes_run_for else None
+    return None if run_for is None else run_for - budget.LOOK - spec.stop_grace
 
 
 def _checkpoints(spec: JobSpec, seconds: float) -> float:
@@ -97,6 +115,7 @@ def forecast_view(outlook: Outlook, *, emulated: bool = False) -> ForecastView:
         wall_hours=None if "wait" in expected.unknown else _hours(outcome.wall),
         billed_hours=_hours(outcome.billed),
         preemptions=_range(outcome.preemptions),
+        planned_ends=outcome.planned_ends,
         list_micros=_range(costs.list) if costs.priced else None,
         pay_micros=_range(pay) if costs.priced or emulated else None,
         waiting_hours=_unless("wait" in expected.unknown, outcome.waiting / 3600, 6),
@@ -193,15 +212,38 @@ class Estimates:
             cost = estimate(use, self._site.prices)
             budgets.check_estimate(placed.spec, placed.first, cost, long.text)
 
+    def expected_run(self, placed: ResolvedSpec) -> ExpectedRun | None:
+        """Return what the records say of a job with a deadline; None: it has none. Raise BadSpec if it cannot end in
+        time, or if its own budget does not pay for that."""
+        spec = placed.spec
+        if spec.finish_by is None:
+            return None
+        jobs, now = self._store.list(), self._clock.now()
+        offer = deadlines.safe_offer(placed.offers)
+        use, long = self.use(placed, {}, jobs, offer)
+        if long.work is None:
+            raise deadlines.unknown_work()
+        expected = Forecaster(jobs, now, self._site.prices).expected_run(spec, use, long.work)
+        deadlines.check(spec, expected, now)
+        hours = Decimal(expected.work + expected.start) / 3600
+        cost = estimate(replace(use, hours=hours), self._site.prices)
+        how = f"all of it {offer.pricing}, which its deadline may require"
+        budgets.check_estimate(spec, offer, cost, how)
+        return expected
+
     def copies(self, spec: JobSpec, zone: str) -> tuple[DataToCopy, ...]:
         """Return what is copied before a slice is requested in that zone. Ask the storage. Raise BadSpec."""
         return tuple(self._to_copy(spec, zone))
 
     def use(
-        self, placed: ResolvedSpec, stated: EstimateInputs, jobs: Sequence[Job]
+        self,
+        placed: ResolvedSpec,
+        stated: EstimateInputs,
+        jobs: Sequence[Job],
+        offer: Offer | None = None,
     ) -> tuple[Use, RunTime]:
-        """Return the use and the run time for the first offer, without the copies of data."""
-        spec, offer = placed.spec, placed.first
+        """Return the use and the run time for an offer, by default the first, without the copies of data."""
+        spec, offer = placed.spec, offer or placed.first
         amount = {key: Decimal(str(value)) for key, value in stated.items() if key != "quiet"}
         long = estimate_run_time(
             spec,

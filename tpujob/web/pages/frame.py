@@ -121,7 +121,7 @@ class PageContent:
     data: Mapping[str, Any]  #: the JSON of the page; its template sees the keys
     title: str
     command: str = ""  #: prints the same in a terminal
-    #: the job whose changes update the page; empty: any job; None: the page is not updated
+    #: ids of the jobs whose changes update the page, with spaces; empty: any job; None: the page is not updated
     live: str | None = None
     again: str = ""  #: `PageRequest.again` when the open page is fetched again
     shown: Mapping[str, Any] = field(default_factory=dict[str, Any])  #: what the template sees, too

@@ -3,20 +3,26 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tpujob.api import ChartView, EventView, JobRow, JobsApi, JobView, ListQuery, MetricsView
+from tpujob.api import EventView, JobRow, JobsApi, JobView, ListQuery, MetricsView
 from tpujob.errors import BadRequest
-from tpujob.web.pages import drawing
+from tpujob.web.pages import charts, compare, drawing
+from tpujob.web.pages.charts import ChartOptions
 from tpujob.web.pages.frame import PageContent, PageRequest
 from tpujob.web.pages.templating import is_group
 
 EVENTS = 25  #: of one page
-CELLS = 1000  #: elements of a group that its grid shows
+CELLS = 1000  #: elements of a group that its page shows
+FILTERS = ("before", *charts.FILTERS, *compare.ORDER)
 
 
 def load_job(request: PageRequest) -> PageContent:
     before = _read_before(request.query.one("before", "0"))
     job = request.api.get(request.job)
-    curves, grid = request.api.metrics(job["id"]), read_elements(request.api, job)
+    grid = read_elements(request.api, job)
+    curves = request.api.metrics(job["id"])
+    drawn = (
+        compare.load_sweep(request, grid) if is_group(job) else draw_charts(request, job, curves)
+    )
     return PageContent(
         {
             "job": job,
@@ -30,7 +36,7 @@ def load_job(request: PageRequest) -> PageContent:
         shown={
             "before": before,
             "timeline": drawing.timeline(job, request.now),
-            "plots": draw_charts(curves),
+            **drawn,
         },
     )
 
@@ -39,7 +45,8 @@ def read_elements(api: JobsApi, job: JobView) -> Sequence[JobRow]:
     """Return the first elements of an array or a sweep; none for any other job."""
     if not is_group(job):
         return ()
-    fields = ["name", "state", "step", "steps", "loss", "nonfinite", "params", "last_error", "why"]
+    fields = ["name", "state", "step", "steps", "loss", "nonfinite", "params", "metrics"]
+    fields += ["last_error", "why"]
     query = ListQuery(group=job["id"], order="id", reverse=True, fields=fields)
     return api.list({**query, "limit": CELLS})["rows"]
 
@@ -48,15 +55,20 @@ def load_curves(request: PageRequest) -> PageContent:
     """Load the page `/jobs/{id}/metrics`: the curves alone."""
     job = request.api.get(request.job)
     curves = request.api.metrics(job["id"])
-    shown: dict[str, Any] = {"job": job, "metrics": curves, "plots": draw_charts(curves)}
+    shown = {"job": job, "metrics": curves, **draw_charts(request, job, curves)}
     title, command = f"Curves · {job['name']}", f"tpujob show {job['id']}"
     return PageContent({**curves}, title, command, live=job["id"], shown=shown)
 
 
-def draw_charts(metrics: MetricsView) -> list[tuple[ChartView, drawing.Plot]]:
-    """Return each chart of more than one step with its plot, drawn without scripts."""
-    plots = [(chart, drawing.plot(chart)) for chart in metrics["charts"]]
-    return [(chart, plot) for chart, plot in plots if plot.first < plot.last]
+def draw_charts(request: PageRequest, job: JobView, metrics: MetricsView) -> dict[str, Any]:
+    """Return what `parts/chart.html` shows of one job."""
+    options = ChartOptions.read(request.query)
+    return {
+        "asked": request.query,
+        "options": options,
+        "drawn": charts.draw(metrics["charts"], [job["id"]], options),
+        "curve_runs": [(job, charts.PLAIN)],
+    }
 
 
 def read_events(api: JobsApi, job: JobView, before: int) -> list[EventView]:

@@ -1,13 +1,11 @@
-"""The pages about the lab as a whole: capacity, machines, money, events of all jobs, notifications, and the backend."""
+"""The pages about the lab as a whole: capacity, machines, events of all jobs, notifications, and the backend."""
 
 import shlex
-from collections.abc import Sequence
-from typing import cast, get_args
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
-from tpujob.api import CostGroup, CostRowView, JobsApi, QueueRow
+from tpujob.api import JobsApi, QueueRow
 from tpujob.domain.events import EventKind
 from tpujob.errors import BadRequest
 from tpujob.service.authorization import may
@@ -17,8 +15,6 @@ from tpujob.web.pages.query import PageQuery
 #: of the buttons beside a machine, and the verdict that each stands for
 VERDICTS = {"good": "good", "bad": "bad", "unpin": ""}
 QUEUE_ROWS = 200  #: that are shown
-SPEND_ROWS = 100  #: that are shown; all are in the JSON
-GROUPS = cast("tuple[CostGroup, ...]", get_args(CostGroup))
 
 
 def load_capacity(request: PageRequest) -> PageContent:
@@ -71,28 +67,6 @@ def judge_host(request: Request, api: JobsApi, form: PageQuery) -> Response:
         ways = ", ".join((*VERDICTS, "clear"))
         raise BadRequest(f"a machine cannot be {verdict[:40]!r}", hint=f"There are: {ways}.")
     return RedirectResponse(link(request, "/hosts"), 303)
-
-
-def load_spend(request: PageRequest) -> PageContent:
-    """Load the cost of TPU slices by user, job, day or hardware, and the use of their time."""
-    by = request.query.one("by", "user")
-    user = request.query.one("user")
-    cost = request.api.cost(by=by, user=user)
-    rows = _order_rows(cost["rows"], by)
-    return PageContent(
-        {**cost, "rows": rows, "budgets": request.api.budgets()},
-        "Spend",
-        f"tpujob cost report --by {by}" + (f" --user {shlex.quote(user)}" if user else ""),
-        live="",
-        shown={"asked": request.query, "by": by, "groups": GROUPS, "most": SPEND_ROWS},
-    )
-
-
-def _order_rows(rows: Sequence[CostRowView], by: str) -> list[CostRowView]:
-    """Return the rows with the most expensive first; days with the newest first."""
-    if by == "day":
-        return sorted(rows, key=lambda row: row["key"], reverse=True)
-    return sorted(rows, key=lambda row: (-row["list_micros"], -row["chip_hours"], row["key"]))
 
 
 def load_events(request: PageRequest) -> PageContent:

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from tpujob.api import JobsApi
 from tpujob.service.authorization import authorize
-from tpujob.web.pages import actions, frame, job, jobs, lab, logs
+from tpujob.web.pages import actions, charts, compare, frame, job, jobs, lab, logs, spend
 from tpujob.web.pages.frame import PageRow, add_page
 from tpujob.web.pages.query import Form, PageQuery
 from tpujob.web.schemas import Caller, caller_of
@@ -35,10 +35,11 @@ PAGES = (
         )
         for name in actions.ACTIONS
     ),
-    PageRow("/jobs/{job}", "job.html", job.load_job, "get", ("before",)),
-    PageRow("/jobs/{job}/metrics", "job_metrics.html", job.load_curves, "metrics"),
+    PageRow("/jobs/{job}", "job.html", job.load_job, "get", job.FILTERS),
+    PageRow("/jobs/{job}/metrics", "job_metrics.html", job.load_curves, "metrics", charts.FILTERS),
     PageRow("/jobs/{job}/spec", "job_spec.html", job.load_spec, "get"),
     PageRow("/jobs/{job}/code", "job_code.html", job.load_code, "patch"),
+    PageRow("/compare", "compare.html", compare.load_compare, "curves", compare.FILTERS),
     PageRow("/diff", "diff.html", job.load_diff, "diff", ("a", "b")),
     *(
         PageRow(f"/jobs/{{job}}/{name}", "job_steer.html", partial(actions.load_action, name), name)
@@ -48,7 +49,7 @@ PAGES = (
     PageRow("/queue", "queue.html", lab.load_queue, "queue"),
     PageRow("/capacity", "capacity.html", lab.load_capacity, "capacity", ("leaks",)),
     PageRow("/hosts", "hosts.html", lab.load_hosts, "hosts"),
-    PageRow("/spend", "spend.html", lab.load_spend, "cost", ("by", "user")),
+    PageRow("/spend", "spend.html", spend.load_spend, "cost", spend.FILTERS),
     PageRow("/events", "events.html", lab.load_events, "happened", ("kind", "before")),
     PageRow("/notifications", "notifications.html", lab.load_notifications, "channels"),
     PageRow("/backend", "backend.html", lab.load_backend, "health"),
@@ -72,6 +73,7 @@ def add(app: FastAPI) -> None:
     for page in PAGES:
         add_page(app, page)
     logs.add_text(app)
+    spend.add_csv(app)
     for form in FORMS:
         _add_form(app, form)
 

@@ -1,6 +1,6 @@
 // Keeps the open page live. The stream at `/live` says which jobs have changed; the page then fetches itself again, if its
 // ETag has changed, and htmx writes what differs. It also asks every few seconds: a lost event makes it late, never wrong.
-// A live page has `data-live` on `#main`: the job whose changes it shows, or empty for any; rows with ids are in `#rows`.
+// A live page has `data-live` on `#main`: the jobs whose changes it shows, or empty for any; rows with ids are in `#rows`.
 "use strict";
 (() => {
   const S = 1000;
@@ -72,8 +72,8 @@
     const source = (mine.source = new EventSource(`${by("main").dataset.up}live`));
     const hint = () => { hinted = true; look(); };
     source.addEventListener("jobs", ({ data }) => {
-      const job = by("main").dataset.live, ids = JSON.parse(data);
-      if (!job || !ids || ids.includes(job)) hint();
+      const jobs = by("main").dataset.live, ids = JSON.parse(data);
+      if (!jobs || !ids || ids.some((id) => jobs.split(" ").includes(id))) hint();
     });
     source.addEventListener("error", () => { if (source.readyState === EventSource.CLOSED) close(); else hint(); });
   };

@@ -89,7 +89,7 @@
     j: () => go(1),
     k: () => go(-1),
     o: () => at()?.querySelector(".name a").click(),
-    x: () => at()?.querySelector('input[name="job"]')?.click(), // a viewer has none
+    x: () => at()?.querySelector('input[name="job"]')?.click(),
     "?": () => document.getElementById("keys").showModal(),
     "/": () => { const field = document.querySelector('input[type="search"]'); field?.focus(); field?.select(); },
   };

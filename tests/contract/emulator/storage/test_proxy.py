@@ -1,6 +1,8 @@
 """The proxy that leads TensorFlow to the emulated storage, by curl, whose library TensorFlow contains."""
 
+import base64
 import os
+import queue
 import shutil
 import socket
 import subprocess
@@ -15,7 +17,7 @@ from tests.contract.emulator.storage_rig import BUCKET, ask
 from tpujob.emulator.client import proxy_variables
 from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.storage.certificate import server_context
-from tpujob.emulator.storage.proxy import NAMES, Destination, StorageProxy, destination
+from tpujob.emulator.storage.proxy import NAMES, Destination, StorageProxy, destination, user_proxy
 
 
 @contextmanager
@@ -60,17 +62,62 @@ def test_other_connections_end_where_their_program_wants(tmp_path: Path) -> None
     with proxied(tmp_path) as env, socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         threading.Thread(target=_echo, args=(other,), daemon=True).start()
-        proxy = env["HTTPS_PROXY"].removeprefix("http://").split(":")
-        with socket.create_connection((proxy[0], int(proxy[1])), timeout=60) as client:
+        with _connected(env) as client:
             client.sendall(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n".encode())
             stream = client.makefile("rb")
             assert stream.readline().split()[1] == b"200"
             assert stream.readline() == b"\r\n"
             client.sendall(b"hello\n")
             assert stream.readline() == b"hello\n"
-        with socket.create_connection((proxy[0], int(proxy[1])), timeout=60) as client:
+        with _connected(env) as client:
             client.sendall(b"GET http://example.com/ HTTP/1.1\r\n\r\n")
             assert client.makefile("rb").readline().split()[1] == b"405"
+
+
+@pytest.mark.parametrize(("status", "expected"), [(b"200 OK", b"200"), (b"407 No", b"502")])
+def test_other_connections_go_through_the_proxy_that_the_user_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: bytes, expected: bytes
+) -> None:
+    requests = queue.SimpleQueue[bytes]()
+
+    def serve() -> None:
+        connection, _ = users.accept()
+        with connection, connection.makefile("rb") as stream:
+            requests.put(b"".join(iter(stream.readline, b"\r\n")))
+            connection.sendall(b"HTTP/1.1 %s\r\n\r\n" % status)
+            connection.sendall(stream.readline())
+
+    for name in ("https_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with proxied(tmp_path) as env, socket.create_server(("127.0.0.1", 0)) as users:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://me:p%40ss@127.0.0.1:{users.getsockname()[1]}")
+        threading.Thread(target=serve, daemon=True).start()
+        with _connected(env) as client, client.makefile("rb") as stream:
+            client.sendall(b"CONNECT example.com:443 HTTP/1.1\r\n\r\n")
+            assert stream.readline().split()[1] == expected
+            if expected == b"200":
+                assert stream.readline() == b"\r\n"
+                client.sendall(b"hello\n")
+                assert stream.readline() == b"hello\n"
+    request = requests.get(timeout=60)
+    assert request.startswith(b"CONNECT example.com:443 HTTP/1.1\r\n")
+    assert b"Proxy-Authorization: Basic %s\r\n" % base64.b64encode(b"me:p@ss") in request
+
+
+def test_the_users_proxy_is_not_asked_for_this_machine_and_for_what_no_proxy_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    monkeypatch.setenv("NO_PROXY", ".example.org")
+    assert user_proxy("example.com") == "http://proxy:3128"
+    for name in ("a.example.org", "localhost", "127.1.2.3", "::1"):
+        assert user_proxy(name) == ""
+
+
+def _connected(env: dict[str, str]) -> socket.socket:
+    """Return a connection to the emulator's proxy."""
+    host, _, port = env["HTTPS_PROXY"].removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 def _echo(listener: socket.socket) -> None:

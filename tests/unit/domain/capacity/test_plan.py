@@ -58,6 +58,7 @@ def waits(number: int, *slices: Wanted, **changes: object) -> QueueEntry:
 def holds(number: int, slice: Wanted = SMALL, **changes: object) -> QueueEntry:
     """A job that has just got a slice."""
     state = {"state": State.RUNNING, "wanted": (), "holds": slice, "began": NOW}
+    state["slice"] = f"tj-{number:06d}-1"
     return waits(number, **(state | changes))
 
 
@@ -341,3 +342,66 @@ def test_every_reason_has_a_sentence() -> None:
         assert text
         assert not text.endswith(".")
         assert not re.search(r"\b1 (\w+s|.* (are|wait))\b", text), text
+
+
+# Races ----------------------------------------------------------------------------------------------------------------
+
+
+ELSEWHERE = [wanted(8, f"us-east1-{letter}") for letter in "bcd"]
+
+
+def races(number: int, left: int = 2, **changes: object) -> QueueEntry:
+    """A job that has requested a slice, and may ask in other zones."""
+    return holds(number, **{"race": tuple(ELSEWHERE), "race_left": left, **changes})
+
+
+def beside(entry: QueueEntry, *ways: Wanted, **changes: object) -> QueueEntry:
+    """Return the job with these candidates."""
+    others = (replace(entry, holds=way, slice=f"{entry.slice}-{way.shape}") for way in ways)
+    return replace(entry, beside=tuple(replace(o, **changes) for o in others))  # type: ignore[arg-type]
+
+
+def test_a_race_takes_the_next_places_of_the_job_and_no_more_than_it_may() -> None:
+    assert planned(races(1)).races == {"000001": {way.shape for way in ELSEWHERE[:2]}}
+    assert planned(races(1, left=0)).races == {}
+
+
+def test_a_race_asks_nowhere_where_the_cloud_refuses_or_another_job_waits() -> None:
+    closed = refused(ELSEWHERE[0], NOW + 300)
+    assert planned(races(1, left=1), circuits=closed).races == {"000001": {ELSEWHERE[1].shape}}
+    pool = {ELSEWHERE[0].pool: 12}
+    big = waits(2, wanted(16, "us-east1-b"))
+    holder = holds(3, ELSEWHERE[1])
+    quota = QueueSettings(quota={ELSEWHERE[0].pool: 20})
+    busy = holds(4, ELSEWHERE[0])
+    plan = planned(races(1, left=1), big, holder, busy, settings=quota)
+    assert plan.races == {"000001": {ELSEWHERE[1].shape}}, "chips that the big job waits for"
+    plan = planned(races(1, left=1), busy, settings=QueueSettings(quota=pool))
+    assert plan.races == {"000001": {ELSEWHERE[1].shape}}, "the quota has 4 chips left"
+
+
+def test_candidates_count_for_the_limits_of_their_owner() -> None:
+    limits = QueueSettings(limits=OwnerLimits(running=1, chips=24))
+    racer = beside(races(1, left=1), ELSEWHERE[0])
+    assert len(planned(racer, settings=limits).races["000001"]) == 1, "it is one job"
+    less = replace(limits, limits=OwnerLimits(chips=16))
+    assert planned(racer, settings=less).races == {}
+    other = waits(2, owner="ada")
+    limits = QueueSettings(limits=OwnerLimits(chips=16))
+    assert planned(racer, other, settings=limits).places["000002"].ask == frozenset()
+
+
+def test_all_races_together_make_a_few_requests() -> None:
+    every = [beside(races(n), *ELSEWHERE) for n in range(1, 4)]
+    one_more = planned(*every, races(9))
+    assert one_more.races == {"000001": {ELSEWHERE[0].shape}}
+
+
+def test_a_ready_loser_goes_to_the_first_job_that_fits_if_its_owner_may_run_one_more() -> None:
+    lost = {"lost": True, "gives_until": NOW + 30, "leaves": NOW + 60}
+    racer = beside(holds(1), ELSEWHERE[0], **lost)
+    first, second = waits(2, ELSEWHERE[0]), waits(3, ELSEWHERE[0])
+    plan = planned(racer, first, second)
+    assert plan.heirs == {racer.beside[0].slice: "000002"}
+    one = QueueSettings(limits=OwnerLimits(running=1))
+    assert planned(racer, first, settings=one).heirs == {}

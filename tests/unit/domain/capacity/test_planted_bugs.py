@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib import import_module
+from math import inf
 from random import Random
 from typing import Any
 from unittest import mock
@@ -13,7 +14,7 @@ import pytest
 
 from tests.support.simulation.queue_rules import Planned, every, expected_end, expected_length
 from tests.unit.domain.capacity.test_plan import BIG, NOW, SMALL, World, holds, waits, wanted
-from tpujob.domain.capacity import dependencies
+from tpujob.domain.capacity import dependencies, giving_way
 from tpujob.domain.capacity.dependencies import JobEnd
 from tpujob.domain.capacity.entries import QueueEntry, Wanted
 from tpujob.domain.capacity.planning import (
@@ -156,6 +157,37 @@ def crowd(seed: int) -> Lab:
     return Lab(jobs, settings, {}, RecentUsage(), World())
 
 
+def low_ones(seed: int) -> Lab:
+    """A lab whose quota is used up by jobs of several priorities, some of which are about to leave."""
+    random = Random(f"low ones {seed}")
+    pick, sizes = random.choice, [*map(wanted, (8, 16, 32, 64))]
+    jobs: list[QueueEntry] = []
+    for number in range(1, random.randint(3, 8)):
+        ran = pick([60.0, 2000.0, 5000.0])
+        job = holds(
+            number, pick(sizes[:3]), began=NOW - ran, band=pick([1, 2, 2]), owner=pick("ab")
+        )
+        if job.band == 2 and ran > 1200:
+            job = replace(job, runs_since=NOW - ran, gives_way_at=NOW - pick([-50.0, 1.0]))
+        if random.random() < 0.15:
+            to = pick(["000020", "000021"])
+            job = replace(job, state=State.HOLDING, leaves=NOW + 60, gives_way_to=to)
+            job = replace(job, gives_way_at=inf)
+        jobs.append(job)
+    quota = sum(job.holds.chips for job in jobs if job.holds) + pick([0, 8, 16])
+    for number in range(20, 20 + random.randint(1, 6)):
+        since = NOW - pick([60.0, 60.0, 900.0, FREE_PASS + 5, AGED + 5])
+        times = {"since": since, "waiting_since": since, "wake": pick([0.0] * 5 + [NOW + 30])}
+        more = {
+            "refusals": pick([0] * 5 + [LAPSES]),
+            "owner": pick("ab"),
+            "time": pick([60.0, 9000.0]),
+        }
+        jobs.append(waits(number, pick(sizes), band=random.randint(0, 2), **times, **more))
+    settings = QueueSettings(quota={SMALL.pool: quota}, give_way=random.random() < 0.9)
+    return Lab(jobs, settings, {}, RecentUsage(), World())
+
+
 # The rules, one by one ------------------------------------------------------------------------------------------------
 
 
@@ -294,7 +326,7 @@ def _handed_on(
             ),
             None,
         )
-        if takes.get(job_id) != (first and first.id):
+        if takes.get(job_id) != (first and first.slice):
             yield "the first job that a slice fits"
         if first:
             free.remove(first)
@@ -358,7 +390,7 @@ def of_another_runtime(slice: Wanted) -> Wanted:
 
 
 def found_in(labs: range) -> set[str]:
-    cases = (*map(lab, labs), *map(crowd, labs[:250]))
+    cases = (*map(lab, labs), *map(crowd, labs[:250]), *map(low_ones, labs[:250]))
     return {fault for case in cases for fault in faults(case, case.plan())}
 
 
@@ -408,14 +440,14 @@ def _unranked(level: int, queues: Any, *others: Any) -> Any:
     return level, queues, *others
 
 
-def _no_new_ones(real: Any, self: Any, entry: QueueEntry, slice: Any) -> None:
+def _no_new_ones(real: Any, self: Any, entry: QueueEntry, *rest: Any) -> None:
     if entry.holds is not None:
-        real(self, entry, slice)
+        real(self, entry, *rest)
 
 
-def _without_limits(real: Any, self: Any, entry: QueueEntry) -> Any:
+def _without_limits(real: Any, self: Any, entry: QueueEntry, *rest: Any) -> Any:
     other = replace_walk(self, replace(self.settings, limits=OwnerLimits(), by_type={}))
-    return real(other, entry)
+    return real(other, entry, *rest)
 
 
 def _fits_in_shape(entry: QueueEntry, giver: QueueEntry) -> bool:
@@ -446,6 +478,19 @@ def _any_size(real: Any, self: Any, way: Wanted) -> Any:
     """Let every refusal of a quota concern slices of any size."""
     every = [c for c in self.circuits.values() if c.pool in way.circuits and c.limit is None]
     return [*real(self, way), *every]
+
+
+def _to_any_band(real: Any, self: Any, entry: QueueEntry, lacks: Any) -> Any:
+    return real(self, replace(entry, band=0), lacks)
+
+
+def _to_every_job(real: Any, self: Any, entry: QueueEntry, lacks: Any) -> Any:
+    self.headed.clear()
+    return real(self, entry, lacks)
+
+
+def _kept_later(real: Any, self: Any, *arguments: Any) -> Any:
+    return real(self, *arguments[:-1], None)
 
 
 _real_eligible, _real_ordered = plans._eligible, plans._ordered
@@ -562,6 +607,30 @@ BUGS: dict[str, tuple[Callable[[], Patch], str]] = {
     "who is late is gone at once": (
         lambda: mock.patch.object(plans, "free_at", lambda entry, lengths, now: now + 60),
         "which does not hold",
+    ),
+    "jobs of low priority give way to each other": (
+        lambda: walk("_clear_way", _to_any_band),
+        "give way to it, of band 2",
+    ),
+    "jobs give way to one that is not the first": (
+        lambda: walk("_clear_way", _to_every_job),
+        ", which is given way",
+    ),
+    "all give way": (
+        lambda: mock.patch.object(giving_way, "choose", lambda chips, holders: [*holders]),
+        "more than necessary",
+    ),
+    "some give way although they are not enough": (
+        lambda: mock.patch.object(giving_way, "choose", lambda chips, holders: [*holders][:1]),
+        "give way in vain",
+    ),
+    "one who leaves still holds its chips": (
+        lambda: walk("_leaves", lambda real, self, holder: False),
+        "more than necessary",
+    ),
+    "chips that were given up are kept later": (
+        lambda: walk("_keep_quota", _kept_later),
+        ": passes ",
     ),
     "nothing is kept": (
         lambda: mock.patch.object(plans, "FREE_PASS", 1e12),

@@ -185,3 +185,19 @@ def test_folders_of_other_users_are_not_copied(source: str, refused: bool) -> No
     else:
         check_folders(entries, "u/ada-at-example.org", apart)
     check_folders(entries, "u/ada-at-example.org", LAB)
+
+
+@pytest.mark.parametrize(
+    ("name", "run"),
+    [
+        ("https_proxy", {"env": {"https_proxy": "http://proxy:3128"}}),
+        ("NO_PROXY", {"env": {"NO_PROXY": "googleapis.com"}}),
+        ("ALL_PROXY", {"secrets": ["ALL_PROXY"]}),
+    ],
+)
+def test_a_proxy_of_the_job_is_refused_where_the_emulators_own_leads_to_the_bucket(
+    name: str, run: dict[str, Any]
+) -> None:
+    spec = parse({"name": "a", "tpu": {"type": "v4-8"}, "run": {"command": "x", **run}})
+    assert name in refusal(spec, EVERYWHERE).message
+    assert settled(spec, LAB).run == spec.run

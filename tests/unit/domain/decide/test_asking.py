@@ -28,7 +28,9 @@ READY = Present(SliceState.READY, ENDPOINTS)
 
 def asking(waited: float = 5.0, **changes: Any) -> Job:
     """A job whose request was made so many seconds ago."""
-    return replace(job_in(State.PROVISIONING), state_since=NOW - waited, **changes)
+    job = replace(job_in(State.PROVISIONING), state_since=NOW - waited)
+    requested = tuple(replace(slice, requested_at=NOW - waited) for slice in job.slices)
+    return replace(job, **{"slices": requested, **changes})
 
 
 def decided(job: Job, look: SliceSeen = READY, **seen: Any) -> Decision:

@@ -10,13 +10,14 @@ from tpujob.domain.failures import triage
 from tpujob.domain.failures.preemption_notice import saved_words
 from tpujob.domain.model import Cause, End, Outcome, Progress, Proof, Unreached
 from tpujob.domain.observations import HostReport
+from tpujob.protocol import Phase
 
 
 def test_hosts_get_time_to_end_by_themselves_after_the_first_that_failed() -> None:
     def over(*reports: HostReport, hosts: int = 2) -> bool:
         return triage.ended(reports, hosts) is not None
 
-    runs = HostReport(1, 1, "running", age=5.0)
+    runs = HostReport(1, 1, Phase.RUNNING, age=5.0)
     assert not over(runs)
     assert not over(host(0, 0), runs), "success is of all"
     assert over(host(0, 0), host(1, 0))
@@ -97,6 +98,42 @@ def test_a_notice_comes_with_the_end(notice: str, code: int, cause: Cause, words
     assert (ended.cause, words in ended.message) == (cause, True), ended.message
 
 
+TORCHRUN = (
+    "Traceback (most recent call last):",
+    '  File "/opt/venv/bin/torchrun", line 10, in <module>',
+    "torch.distributed.elastic.multiprocessing.api.SignalException: Process 16803 got signal: 15",
+)
+TRAINER = (
+    "Traceback (most recent call last):",
+    '  File "train.py", line 9, in <module>',
+    "KeyError: 'optimizer'",
+)
+
+
+@pytest.mark.parametrize(
+    ("notice", "lines", "cause"),
+    [
+        ("preempted", TORCHRUN, Cause.PREEMPTED),
+        ("maintenance", TORCHRUN, Cause.MAINTENANCE),
+        ("", TORCHRUN, Cause.CRASH),
+        ("preempted", TRAINER, Cause.CRASH),
+    ],
+)
+def test_an_error_about_the_signal_itself_is_an_end_by_the_notice(
+    notice: str, lines: tuple[str, ...], cause: Cause
+) -> None:
+    """torchrun passes SIGTERM on, and then ends with 1."""
+    assert end(*(host(i, 1, *lines, notice=notice) for i in range(2))).cause is cause
+
+
+def test_a_failure_of_one_host_is_not_hidden_by_the_signal_on_the_other() -> None:
+    ended = end(
+        host(0, 1, *TORCHRUN, notice="preempted", age=9.0),
+        host(1, 1, *TRAINER, notice="preempted", age=3.0),
+    )
+    assert (ended.cause, ended.host) == (Cause.CRASH, 1)
+
+
 def told(*hosts: Progress) -> End:
     """The end of an attempt whose program exited with 0 on each host, after the first one heard a notice."""
     reports = [host(i, 0, progress=progress) for i, progress in enumerate(hosts)]
@@ -140,11 +177,12 @@ def test_hosts_that_cannot_reach_each_other_are_not_bad_hardware() -> None:
 
 def test_hosts_get_time_to_say_why_another_one_was_late() -> None:
     late = {"error": "host 1 did not come", "error_cause": Cause.PREFLIGHT, "late": True}
-    others = HostReport(1, 1, "preflight", age=1.0)
+    others = HostReport(1, 1, Phase.PREFLIGHT, age=1.0)
     assert triage.ended([host(0, None, age=1, **late), others], 2) is None
     apart = {"error": "no answer", "error_cause": Cause.SETUP, "unreached": CUT_OFF}
     assert triage.ended([host(3, None, age=1, **apart), others], 4), "the others wait in vain"
     over = triage.ended([host(0, None, age=triage.SETTLE, **late), others], 2)
+    assert over
     assert (over.cause, over.late) == (Cause.PREFLIGHT, True)
 
 

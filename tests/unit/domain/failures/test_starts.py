@@ -104,7 +104,7 @@ def test_starts_are_counted_from_the_last_request_of_a_person() -> None:
     two = attempts(Cause.CRASH, Cause.PREEMPTED)
     assert starts.count_starts(two) == 2
     assert starts.count_starts(replace(two, fresh_at=NOW + 1.5)) == 1
-    for cause in starts.OVERTAKEN:
+    for cause in starts.STOPPED:
         assert starts.count_starts(attempts(Cause.CRASH, cause, Cause.PREEMPTED)) == 1
 
 

@@ -77,6 +77,10 @@ def test_canonical_spelling(type: str, api: str) -> None:
         ("v4-" + "9" * 5000, "no such type"),
         ("tpu7x-8", "Compute Engine"),
         ("v7x-8", "Compute Engine"),
+        ("tpu8t-16", "Compute Engine"),
+        ("tpu-8i-4", "Compute Engine"),
+        ("8t-16", "Compute Engine"),
+        ("tpu9-64", "Compute Engine"),
     ],
 )
 def test_the_error_of_an_invalid_type_names_the_nearest(type: str, error: str) -> None:

@@ -13,6 +13,10 @@ from tpujob.domain.hardware.prices import LIST, sku_of
 TABLE = Path(__file__).with_name("slices_per_hour.csv")
 
 
+#: keys of the price list that are of no TPU
+OF_ADDRESSES = {("external address", "", pricing) for pricing in ("on-demand", "spot")}
+
+
 def rows() -> list[dict[str, str]]:
     with TABLE.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -34,9 +38,7 @@ def test_the_second_table_has_every_price_of_the_list() -> None:
         if row[pricing.replace("-", "_")]
     }
     assert len(rows()) == 47
-    assert priced == {
-        p.key for p in LIST if p.item.startswith("tpu ") and "commit" not in p.pricing
-    }
+    assert priced == {p.key for p in LIST if p.pricing in ("on-demand", "spot")} - OF_ADDRESSES
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,12 @@ def test_the_second_table_has_every_price_of_the_list() -> None:
         ("v6e-1", "us-south1-ai1b", "spot", 1.35),
         ("v6e-1", "us-central2-b", "spot", None),
         ("v6e-1", "nowhere-1-a", "spot", None),
+        ("v5litepod-8", "us-west4-a", "flex-start", 4.8),
+        ("v6e-16", "us-east5-b", "flex-start", 21.6),
+        ("v6e-16", "us-central1-b", "flex-start", None),
+        ("v5p-16", "us-east5-a", "flex-start", None),
+        ("v6e-8", "us-east5-a", "calendar", 15.12),
+        ("v6e-8", "europe-west4-a", "calendar", None),
     ],
 )
 def test_price_per_hour(type: str, zone: str, pricing: str, usd: float | None) -> None:

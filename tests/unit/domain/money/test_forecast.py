@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.domain.money.test_goodput import DONE, LOST, attempt, job_of, slice_of
-from tpujob.domain.model import Cause, Edge, IdlePeriod, Job, Outcome, Progress, State
+from tpujob.domain.model import (
+    Cause,
+    Edge,
+    GaveWay,
+    IdlePeriod,
+    Job,
+    Outcome,
+    Progress,
+    State,
+)
 from tpujob.domain.money.conditions import Conditions, Turn, conditions
 from tpujob.domain.money.durations import AGES, Rates, Stay, constant_rates, learn_rates, quantiles
 from tpujob.domain.money.forecast import PlannedWork, forecast
@@ -38,6 +47,23 @@ def test_without_preemptions_a_job_is_billed_for_its_work_its_setup_and_its_rele
     assert set(result.preemptions) == {0}
     assert result.redone == pytest.approx(0, abs=0.01)
     assert result.waiting == pytest.approx(600, rel=0.1)
+
+
+@pytest.mark.parametrize(("hours", "ends"), [(2.9, 0), (3.1, 1), (8.9, 2)])
+def test_each_planned_end_costs_a_setup_a_release_and_a_wait(hours: float, ends: int):
+    """A slice serves for three hours besides its set-up."""
+    work = PlannedWork(hours * HOUR, run_for=3 * HOUR + 300, planned_ends=2)
+    result = forecast(work, expect())
+    assert result.planned_ends == ends
+    assert result.billed.p50 == pytest.approx(hours * HOUR + (ends + 1) * (300 + 60))
+    assert result.waiting == pytest.approx((ends + 1) * 600, rel=0.1)
+    assert result.redone == pytest.approx(0, abs=0.01)
+    assert result.fails < 0.01
+
+
+def test_a_job_fails_whose_planned_ends_are_too_few():
+    work = PlannedWork(10 * HOUR, run_for=3 * HOUR, planned_ends=2)
+    assert forecast(work, expect()).fails == 1
 
 
 def test_the_expected_number_of_preemptions_is_that_of_a_poisson_process():
@@ -288,6 +314,23 @@ def test_refused_requests_are_part_of_a_wait_and_rests_are_not():
         idle_periods=(IdlePeriod(200.0, 1000.0),),
     )
     assert [m.wait for m in history([job], 1e6)] == [Stay(100, ended=True), Stay(30, ended=True)]
+
+
+def test_the_time_after_a_job_gave_way_is_no_wait_for_the_cloud():
+    """It gives up a slice at 200 and a request at 3,200; it requests the next slices when chips are free again."""
+    gone = {
+        name: {"gave_way": GaveWay("000002", at)} for name, at in (("had", 190), ("asked", 3200))
+    }
+    slices = [
+        slice_of(1, 10, 100, 200, **gone["had"]),
+        slice_of(2, 3000, None, 3200, **gone["asked"]),
+        slice_of(3, 9000, 9060, None),
+    ]
+    stopped = attempt(1, 1, 100, 110, 190, outcome=Outcome.INTERRUPTED, cause=Cause.GAVE_WAY)
+    job = job_of(slices, [stopped], 9500, created_at=0.0)
+    first, last = history([job], 1e6)
+    assert [first.wait, last.wait] == [Stay(100, ended=True), Stay(60, ended=True)]
+    assert (first.life, first.lost, last.later) == (Stay(90, ended=False), None, False)
 
 
 def test_a_slice_of_another_job_ends_no_wait_for_the_cloud():

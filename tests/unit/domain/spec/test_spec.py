@@ -78,9 +78,13 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
             "type": ["v4-16"],
             "zones": [],
             "pricing": "spot",
+            "run_for": None,
+            "reservation": "",
             "allow_cross_region": False,
+            "elastic": False,
             "runtime_version": None,
             "slices": 1,
+            "race": None,
         },
         "run": {"workload": None, "args": {}, "command": "echo hello", "env": {}, "secrets": []},
         "code": None,
@@ -100,6 +104,7 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
             "busy": 3,
             "memory": 1,
             "restarts": 10,
+            "planned_ends": 0,
             "attempts": None,
             "stall": "15m",
             "on_bad_host": "swap",
@@ -126,6 +131,7 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
         "not_before": None,
         "time": None,
         "max_time": None,
+        "finish_by": None,
         "array": None,
         "matrix": None,
         "exclude": [],
@@ -314,11 +320,27 @@ WRONG = (
     MINIMAL.replace("v4-16", "[]"),
     MINIMAL.replace("v4-16", "{a: b}"),
     MINIMAL.replace("v4-16", "tpu7x-8"),
+    MINIMAL.replace("v4-16", "tpu8t-16"),
     "name: a\ntpu: v4-8\nrun: {command: x}\n",
     "name: a\ntpu: {type: v4-8}\nrun:\n",
     "name: a\ntpu: {type: v4-8, pricing: preemptible}\nrun: {command: x}\n",
     "name: a\ntpu: {type: v4-8, zones: [us-central2b]}\nrun: {command: x}\n",
     "name: a\ntpu: {type: [v4-8, v3-8], slices: 2}\nrun: {command: x}\n",
+    *(
+        f"name: a\ntpu: {{type: {tpu}}}\nrun: {{command: x}}\nstop_grace: 10m\n"
+        for tpu in (
+            "v6e-8, pricing: flex-start",
+            "v6e-8, pricing: flex-start, run_for: 5m",
+            "v6e-8, pricing: flex-start, run_for: 8d",
+            "v6e-8, pricing: flex-start, run_for: 15m",
+            "v6e-8, run_for: 6h",
+            "v6e-8, pricing: calendar",
+            "v6e-8, pricing: calendar, reservation: my lab",
+            "v6e-8, reservation: lab",
+            "[v6e-8, v4-8], pricing: flex-start, run_for: 6h",
+            "v4-8, pricing: calendar, reservation: lab",
+        )
+    ),
     "name: a\ntpu: {type: [v4-8, v5p-8], runtime_version: x}\nrun: {command: x}\n",
     "name: a\ntpu: {type: v4-8}\nrun: {}\n",
     "name: a\ntpu: {type: v4-8}\nrun: {workload: mlp, command: x}\n",
@@ -415,7 +437,8 @@ def test_a_spec_from_a_client_is_checked_the_same_way() -> None:
         parse({"name": "a", "tpu": {"type": "v4-8", "zone": "x"}, "run": {"command": "x"}})
     assert error.value.message == (
         "tpu.zone: no such key; did you mean zones? "
-        "Allowed in tpu: allow_cross_region, pricing, runtime_version, slices, type, zones"
+        "Allowed in tpu: allow_cross_region, elastic, pricing, race, reservation, run_for, runtime_version, slices, "
+        "type, zones"
     )
     for number in (2**63, -(2**63)):
         program = {"workload": "mlp", "args": {"seed": number}}

@@ -192,6 +192,11 @@ def forecast_lines(
     if mean_texts:
         work = f"on top of {hours(forecast['work_hours'])} of useful work"
         out += wrap(f"On average {listed(mean_texts)}, {work}.", columns)
+    ends = forecast["planned_ends"]
+    if ends:
+        text = f"{many(ends, 'slice')} will end as planned before the work is done"
+        spare = " `recovery.planned_ends` must allow as many." if forecast["fails"] == 1 else ""
+        out += wrap(f"{text}; the next one goes on.{spare}", columns)
     if forecast["fails"] >= 0.01:
         limits = f"the preemptions{' or the wait' if wall else ''} that `recovery` allows"
         probability = f"{forecast['fails']:.0%}"

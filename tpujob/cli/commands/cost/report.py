@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +11,7 @@ from tpujob.cli.options import Json, argument, complete_job, flag, option
 from tpujob.cli.output import say, say_page
 from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
+from tpujob.domain.money.period import Period, month_of
 from tpujob.domain.text import clean, dollars, many, unreadable
 from tpujob.errors import BadRequest
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 class By(StrEnum):
     JOB = "job"
     USER = "user"
+    SHARE = "share"
     DAY = "day"
     TYPE = "type"
     ZONE = "zone"
@@ -31,6 +31,10 @@ class By(StrEnum):
 def report(
     job: Annotated[str, argument("JOB", "Only this job.", autocompletion=complete_job)] = "",
     by: Annotated[By, option("|".join(By), "Group rows; days are UTC.")] = By.JOB,
+    then: Annotated[By | None, option("|".join(By), "Divide each row by this.")] = None,
+    since: Annotated[str, option("DAY", "First day that counts, such as 2026-11-01.")] = "",
+    until: Annotated[str, option("DAY", "Last day that counts.")] = "",
+    month: Annotated[str, option("MONTH", "Only this month, such as 2026-11.")] = "",
     user: Annotated[str, option("NAME", "Only jobs of this user.")] = "",
     as_json: Json = False,
     as_csv: Annotated[bool, flag("Print CSV, in micro-dollars.", "--csv")] = False,
@@ -38,15 +42,28 @@ def report(
     """Show chip-hours, list value and goodput of all slices."""
     if as_json and as_csv:
         raise BadRequest("give one of --json and --csv")
+    if month and (since or until):
+        raise BadRequest("give --month, or --since and --until")
+    period = month_of(month) if month else Period(since, until)
     api = connect()
-    costs = api.cost(by=by, user=user, job=api.get(job)["id"] if job else "")
+    costs = api.cost(
+        by=by,
+        then=then or "",
+        user=user,
+        job=api.get(job)["id"] if job else "",
+        since=period.since,
+        until=period.until,
+    )
     if as_csv:
+        from tpujob.service.money.cost_csv import cost_csv  # slow to import
+
         say(cost_csv(costs))
     else:
         say_page(costs, cost_page, as_json)
 
 
 NOTHING = "There are no jobs, so nothing was spent."
+NOTHING_THEN = "Nothing was spent: {period}, UTC."
 LEFT_OUT = (
     "List prices of TPU slices, from ready to gone, without disks, addresses, storage and traffic."
 )
@@ -66,6 +83,7 @@ MEANING = {
     "hung": "no progress, until it was stopped",
     "held": "cancelled, the slice kept",
     "condemned": "a bad slice, until its replacement was ready",
+    "candidate": "lost a race, until it was handed on or deleted",
     "releasing": "the program had ended",
     "unknown": "useful share not known",
 }
@@ -79,16 +97,33 @@ _PARTS = (
 def cost_page(costs: CostView, columns: int, *, color: bool = False) -> str:
     total = costs["total"]
     emulated = costs.get("emulated", False)
+    period = _period(costs)
     if not total["parts"]:
-        return NOTHING
+        return NOTHING_THEN.format(period=period) if period else NOTHING
     rows = [_cells(row, costs["by"], emulated) for row in costs["rows"]]
     total_cells = _cells(total, "total", emulated)
-    first = Column(costs["by"].capitalize(), floors=(30, 16, 10), cut=clip_middle)
+    first = [Column(costs["by"].capitalize(), floors=(30, 16, 10), cut=clip_middle)]
+    if then := costs["then"]:
+        first.append(Column(then.capitalize(), floors=(16, 10), cut=clip_middle))
+        rows = [
+            (row[0], of["then"] or "-", *row[1:])
+            for row, of in zip(rows, costs["rows"], strict=True)
+        ]
+        total_cells = (total_cells[0], "", *total_cells[1:])
     titles = ("Jobs", "Slices", "Chip-hours", "Goodput", "List value", "You pay")
-    shown = (first, *numbers(*titles))
-    out = [table(shown, [*rows, total_cells], columns, color=color)]
+    shown = (*first, *numbers(*titles))
+    out = [f"{period}, UTC", ""] if period else []
+    out += [table(shown, [*rows, total_cells], columns, color=color)]
     out += ["", *time_lines(total, columns, color=color), "", *_remarks(costs, columns)]
     return "\n".join([*out, *wrap(EMULATED if emulated else LEFT_OUT, columns)])
+
+
+def _period(costs: CostView) -> str:
+    """Return the days that count; empty: all."""
+    since, until = costs["since"], costs["until"]
+    if since and until:
+        return f"{since} to {until}"
+    return f"from {since}" if since else f"up to {until}" if until else ""
 
 
 def time_lines(row: CostRowView, columns: int, *, color: bool = False) -> list[str]:
@@ -153,27 +188,6 @@ def _remarks(costs: CostView, columns: int) -> list[str]:
             f"Copies of data and checkpoints into other regions: {dollars(copies)}, in addition to these amounts."
         )
     return [line for text in lines for line in wrap(clean(text), columns)]
-
-
-def cost_csv(costs: CostView) -> str:
-    """Return a line for each row and part, with amounts in micro-dollars; no line end after the last line."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        [costs["by"], "name", "part", "chip_hours", "list_micros", "unpriced_chip_hours"]
-    )
-    for row in costs["rows"]:
-        for part in row["parts"]:
-            amount = (
-                ""
-                if row["unpriced_chip_hours"] and not part["list_micros"]
-                else part["list_micros"]
-            )
-            writer.writerow(
-                [row["key"], row["name"], part["part"], part["chip_hours"], amount,
-                 row["unpriced_chip_hours"]]
-            )  # fmt: skip
-    return out.getvalue().rstrip("\n")
 
 
 # Budgets -------------------------------------------------------------------------------------------------------------

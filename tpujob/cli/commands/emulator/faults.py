@@ -62,8 +62,9 @@ FAULTS = {
     "offer": ("ZONE TYPE", "Let a zone offer a type that tpujob does not know."),
     "unreachable": ("ZONE --off", "Report a zone as unreachable in lists."),
     "add": (
-        "KIND NAME --off",
-        "Add a network, an account, a reservation or a disk.\n\nIt lasts until the emulator stops.",
+        "KIND NAME --for --off",
+        "Add a network, an account, a reservation or a disk.\n\nIt lasts until the emulator stops; a calendar "
+        "reservation ends after --for.",
     ),
 }
 
