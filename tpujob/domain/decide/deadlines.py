@@ -32,10 +32,12 @@ def go_back(
     job: Job, seen: Observation, reports: Sequence[HostReport], now: float
 ) -> Decision | None:
     """Give up a slice that cannot be preempted while the work, up to the kept checkpoint, is ahead of the line, and the
-    job may request a preemptible slice."""
+    job may request a preemptible slice. A job with a limit of starts keeps its slice, as another start uses one."""
     facts, look = deadline_of(job), seen.serving(job)
     ready = isinstance(look, Present) and look.state is SliceState.READY
     if facts is None or job.slice is None or preemptible(job.slice) or not ready:
+        return None
+    if job.spec.recovery.attempts is not None:
         return None
     if not facts.may_wait(now) or any(r.notice for r in reports):
         return None

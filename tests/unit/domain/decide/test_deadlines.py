@@ -92,6 +92,13 @@ def test_it_stays_on_spot_behind_the_line_and_after_a_notice() -> None:
     assert go_back(replace(job, expected=None)) is None
 
 
+def test_it_stays_where_its_starts_are_limited() -> None:
+    job = on_demand()
+    assert go_back(job)
+    limited = respec(job.spec, recovery={"attempts": 3})
+    assert go_back(replace(job, spec=limited)) is None
+
+
 def test_a_missed_deadline_is_stored_once_and_changes_nothing_else() -> None:
     job = on_demand()
     facts = deadline_of(job)
