@@ -503,8 +503,8 @@ class Job:
 
     @property
     def workdirs(self) -> tuple[str, ...]:
-        """All workdirs to which attempts, or copies for them, have written."""
-        used = [self.bucket, *(s.bucket for s in self.slices)]
+        """All workdirs to which attempts, or copies for them, have written. Candidates run no program."""
+        used = [self.bucket, *(s.bucket for s in self.slices if s.role is not SliceRole.CANDIDATE)]
         used += [self.buckets.get(c.region, "") for c in self.copies if c.saved]
         return tuple(dict.fromkeys(map(self.workdir_in, used)))
 

@@ -96,7 +96,7 @@ def _all_facts(job: Job, *, private: bool) -> Iterator[tuple[int, str, str]]:
         yield 6, "command", options.get("command", "")
     for key, value in spec.items():
         secret = key.startswith("run.env.") and secret_variables({key: ""})
-        if key.partition(".")[0] in _OF_GROUPS or secret or value is None:
+        if key.partition(".")[0] in _OF_GROUPS or secret or value in (None, "", []):
             continue
         part = next((part for part in _PARTS if key.startswith(part)), "")
         kind = 2 + _PARTS.index(part) if part in _PARTS[:2] else 5 if part else 7

@@ -64,6 +64,15 @@ def test_without_options_commits_then_names_then_ids_tell_runs_apart() -> None:
     assert mixed.labels == ["lr=1 000001", "lr=1 000002", "lr=2"]
 
 
+def test_a_key_without_a_value_names_nothing() -> None:
+    placed, anywhere = job(1), job(2)
+    tpu = anywhere.spec.tpu.model_copy(update={"zones": ()})
+    anywhere = replace(anywhere, spec=anywhere.spec.model_copy(update={"tpu": tpu}))
+    runs = named(placed, anywhere)
+    assert runs.values == [{"zones": "us-central2-b"}, {}]
+    assert runs.labels == ["zones=us-central2-b", "000002"]
+
+
 def test_a_secret_and_what_is_its_owners_alone_name_nothing() -> None:
     secrets = [{"env": {"WANDB_API_KEY": key, "DEPTH": depth}} for key, depth in ("a1", "b2")]
     runs = named(*(job(n, run=run) for n, run in enumerate(secrets)))

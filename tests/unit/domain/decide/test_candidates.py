@@ -8,11 +8,21 @@ import pytest
 from tests.support.records import ENDPOINTS, NOW, a_slice, job_in, respec
 from tpujob.domain.actions import CreateSlice, DeleteSlice, Denied, HandOn, StartProgram
 from tpujob.domain.capacity import circuits, race
+from tpujob.domain.capacity.entries import entry
 from tpujob.domain.decide import decide, follow_up
 from tpujob.domain.decide.candidates import CREATE_DEADLINE, RUNNER_UP_KEPT
 from tpujob.domain.events import AttemptRunning, EventKind
 from tpujob.domain.lifecycle import apply, event
-from tpujob.domain.model import REFUSALS, Cause, DesiredState, Job, Slice, SliceRole, State
+from tpujob.domain.model import (
+    REFUSALS,
+    Cause,
+    DesiredState,
+    ExpectedRun,
+    Job,
+    Slice,
+    SliceRole,
+    State,
+)
 from tpujob.domain.observations import (
     Absent,
     HandOver,
@@ -22,7 +32,7 @@ from tpujob.domain.observations import (
     SliceState,
     Unknown,
 )
-from tpujob.domain.spec import parse
+from tpujob.domain.spec import dump, parse
 
 E = EventKind
 ZONES = ["us-east5-b", "us-east5-a", "us-east5-c"]
@@ -219,3 +229,49 @@ def test_the_record_forgets_the_oldest_that_lost() -> None:
     happened = decide(job, Observation({"tj-000001-60": WAITS}, race=EVERY), NOW).event
     assert happened is not None
     assert len(apply(job, happened).slices) == REFUSALS + 2
+
+
+# Where races meet other rules ----------------------------------------------------------------------------------------
+
+
+def asks_for(tpu: dict[str, Any], **more: Any) -> Job:
+    """A job with these terms whose first request waits."""
+    document = {**dump(SPEC), **more, "tpu": {"type": "v6e-8", "zones": ZONES, "race": 3, **tpu}}
+    return alone(spec=parse(document))
+
+
+def test_a_candidate_is_requested_on_the_terms_of_its_pricing() -> None:
+    job = asks_for({"pricing": "flex-start", "run_for": "6h"})
+    every = frozenset(f"{zone}/v6e-8/flex-start" for zone in ZONES)
+    asked = decide(job, replace(seen(WAITS), race=every), NOW).event
+    assert asked
+    assert apply(job, asked).candidates[0].run_for == 6 * 3600
+
+
+def test_an_elastic_job_races_for_one_size() -> None:
+    run = {"command": "true", "env": {"TPUJOB_ELASTIC": "1"}}
+    job = asks_for({"type": ["v6e-8", "v6e-4"], "elastic": True}, run=run)
+    assert {offer.type for offer in circuits.allowed(job)} == {"v6e-8", "v6e-4"}
+    assert {offer.type for offer in race.places(job, NOW)} == {"v6e-8"}
+
+
+def test_a_job_ahead_of_its_deadline_races_for_what_may_be_preempted_alone() -> None:
+    job = asks_for({"pricing": ["spot", "on-demand"]}, finish_by="1970-01-02T03:46:40Z")
+    job = replace(job, created_at=NOW, expected=ExpectedRun(work=600, start=60, wait=60, lost=60))
+    assert {offer.pricing for offer in race.places(job, None)} == {"spot", "on-demand"}
+    assert {offer.pricing for offer in race.places(job, NOW)} == {"spot"}
+
+
+def test_a_loser_that_ends_by_itself_is_not_handed_on() -> None:
+    lost = in_zone(2, role=SliceRole.CANDIDATE, lost_at=NOW, ready_at=NOW - 5, endpoints=ENDPOINTS)
+    for pricing, given in (("spot", True), ("flex-start", False)):
+        job = racing(State.RUNNING)
+        job = replace(job, slices=(job.slices[0], replace(lost, pricing=pricing)))
+        assert [bool(e.gives_until) for e in entry(job).beside] == [given], pricing
+
+
+def test_a_candidate_has_no_workdir() -> None:
+    lost = in_zone(2, role=SliceRole.CANDIDATE, lost_at=NOW, gone_at=NOW, bucket="gs://other")
+    job = replace(racing(State.RUNNING), bucket="gs://first")
+    job = replace(job, slices=(replace(job.slices[0], bucket="gs://first"), lost))
+    assert [workdir.partition("/jobs")[0] for workdir in job.workdirs] == ["gs://first"]
