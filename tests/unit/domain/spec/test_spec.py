@@ -341,6 +341,14 @@ WRONG = (
             "v4-8, pricing: calendar, reservation: lab",
         )
     ),
+    *(
+        f"name: a\ntpu: {{type: v6e-8, pricing: {pricing}}}\nrun: {{command: x}}\nfinish_by: 2026-12-01T09:00Z\n"
+        for pricing in (
+            "[spot, flex-start]",
+            "[spot, calendar], reservation: lab",
+            "[spot, reserved], race: 2",
+        )
+    ),
     "name: a\ntpu: {type: [v4-8, v5p-8], runtime_version: x}\nrun: {command: x}\n",
     "name: a\ntpu: {type: v4-8}\nrun: {}\n",
     "name: a\ntpu: {type: v4-8}\nrun: {workload: mlp, command: x}\n",
