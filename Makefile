@@ -49,13 +49,14 @@ audit: $(READY)  ## known holes in the locked packages (pip-audit), which needs 
 docs: $(READY)  ## docs/commands.md and docs/job-file.md, from the command line and the schema
 	@$(BIN)/python -m tests.support.generated_docs
 
-# CHANGED=1: types of the files that a branch or the working tree has changed, against main, where there is one.
+# CHANGED=1: types of the files of tpujob/ that a branch or the working tree has changed, against main, where there is one.
 lint: $(READY)  ## format, lint, types, the direction of imports, bandit; and how large the house is
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 ifdef CHANGED
-	@changed=$$({ git diff --name-only --diff-filter=d main -- '*.py' || git diff --name-only --diff-filter=d HEAD -- '*.py'; \
-		git ls-files --others --exclude-standard -- '*.py'; } 2>/dev/null | sort -u); \
+	@changed=$$({ git diff --name-only --diff-filter=d main -- 'tpujob/*.py' || \
+		git diff --name-only --diff-filter=d HEAD -- 'tpujob/*.py'; \
+		git ls-files --others --exclude-standard -- 'tpujob/*.py'; } 2>/dev/null | sort -u); \
 		if [ -n "$$changed" ]; then $(BIN)/basedpyright $$changed; fi
 else
 	$(BIN)/basedpyright
