@@ -34,7 +34,7 @@ for line in sys.stdin:
     words = json.loads(line)
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        if words[0] == "exec":
+        if words[0] == "a script, and no command":
             code = 0
             exec(words[1])
         else:
@@ -78,7 +78,7 @@ class User:
 
     def python(self, script: str) -> Any:
         """Return the JSON that a script prints."""
-        return self("exec", script).json
+        return self("a script, and no command", script).json
 
     def leave(self) -> None:
         self._process.kill()

@@ -33,7 +33,8 @@ echo "ValueError: $HF_TOKEN is refused, and so is $WANDB_API_KEY"; exit 1
 WHILE_IT_RUNS: dict[str, list[str] | None] = {
     **dict.fromkeys(("up", "down", "secret", "create", "wait", "delete", "clean", "resume")),
     **{name: [name] for name in ("status", "use", "list", "whoami", "members", "hosts", "leaks", "sweep", "fsck")},
-    **{name: [name, "J"] for name in ("show", "why", "logs", "events", "outputs")},
+    **{name: [name, "J"] for name in ("show", "why", "logs", "events", "outputs", "note")},
+    "tag": ["tag", "marked", "J"],
     **{name: [name] for name in ("schema", "version", "doctor", "notifications", "capacity")},
     **{name: [name] for name in ("queue", "shares")},
     "run": ["run", "--type", "v4-8", "--dry-run", "--", "true"],
