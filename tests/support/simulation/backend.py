@@ -10,6 +10,8 @@ from tests.support.simulation.world import ZONES, World
 from tests.support.virtual_threads import Condition
 from tests.support.world import Inline, Lender, SecretsInMemory
 from tpujob.api import HostAccess
+from tpujob.domain.capacity import deadline
+from tpujob.domain.decide import planned_end
 from tpujob.domain.hardware.generations import CLOUD_TPU
 from tpujob.engine.loop import Loop
 from tpujob.engine.notification_collector import NotificationSetup
@@ -107,7 +109,10 @@ class SimReconciler(Reconciler):
 
     def _patient(self, job_id: str, wake_in: float) -> float:
         changes_in = self.world.quiet_until(job_id) - self.world.sim.now
-        with_budget = self.spending.budgets or self.store.peek(job_id).spec.budget is not None
+        job, now = self.store.peek(job_id), self.clock.now()
+        with_budget = self.spending.budgets or job.spec.budget is not None
+        for due in (planned_end.due_in(job, now), deadline.changes_in(job, now)):
+            changes_in = changes_in if due is None else min(changes_in, due)
         if wake_in < 5 or changes_in < wake_in or with_budget:
             return wake_in
         patience = min(PATIENT, changes_in + wake_in * self.world.fate.random())
