@@ -1,6 +1,6 @@
 """Jobs with deadlines (Q12): the net is never later than the rule, and nothing is paid that the line does not need."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tests.support.simulation.budgets import Budgets
 from tests.support.simulation.queue_rules import Planned
@@ -10,6 +10,7 @@ from tpujob.domain.capacity.deadline import JobDeadline, deadline_of
 from tpujob.domain.events import Event, EventKind, SliceHeld
 from tpujob.domain.hardware.pricing import find_pricing
 from tpujob.domain.model import DesiredState, Job, State
+from tpujob.domain.observations import Circuit
 
 #: seconds that rounding may cost
 CLOSE = 1.0
@@ -19,15 +20,25 @@ class Deadlines:
     def __init__(self, broken: Broken, budgets: Budgets) -> None:
         self.broken, self.budgets = broken, budgets
 
-    def committed(self, before: Job, job: Job, event: Event, plans: Sequence[Planned]) -> None:
-        """Check a request, and the end of a program that nothing but its deadline asks for, by the writer's clock."""
+    def committed(
+        self,
+        before: Job,
+        job: Job,
+        event: Event,
+        plans: Sequence[Planned],
+        known: Mapping[str, Circuit],
+    ) -> None:
+        """Check a request, and the end of a program that nothing but its deadline asks for, by the writer's clock.
+        `known`: the circuits of the writer, with a request that it could not store."""
         facts = deadline_of(before)
         if facts is None:
             return
         if event.kind is EventKind.SLICE_REQUESTED and job.slice:
             if find_pricing(job.slice.pricing).preemptible:
-                placed = (p for p in reversed(plans) if job.id in p.plan.places)
-                self._in_time(before, facts, event.at, next(placed))
+                placed = next(p for p in reversed(plans) if job.id in p.plan.places)
+                refused = (*placed.circuits.values(), *known.values())
+                ask = placed.plan.places[job.id].ask
+                self._in_time(before, facts, event.at, ask, refused)
             else:
                 self._needed(before, facts, event)
         held = event.payload if isinstance(event.payload, SliceHeld) else None
@@ -35,12 +46,18 @@ class Deadlines:
         if held and held.next_state is State.QUEUED and not asked:
             self._ahead(before, facts, event)
 
-    def _in_time(self, job: Job, facts: JobDeadline, at: float, planned: Planned) -> None:
+    def _in_time(
+        self,
+        job: Job,
+        facts: JobDeadline,
+        at: float,
+        ask: Collection[str],
+        refused: Iterable[Circuit],
+    ) -> None:
         """No preemptible slice is requested when only a safe one is sure to end in time, and may be requested: no limit
         or budget forbids it, and none was refused."""
         net = facts.finish_by - facts.left - 2 * facts.start - facts.wait - facts.lost
-        closed = {c.pool for c in planned.circuits.values() if c.until > at - CLOSE}
-        ask = planned.plan.places[job.id].ask
+        closed = {c.pool for c in refused if c.until > at - CLOSE}
         free = [
             offer
             for offer in circuits.allowed(job)

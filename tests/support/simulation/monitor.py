@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
@@ -36,7 +36,7 @@ from tpujob.domain.model import (
     State,
 )
 from tpujob.domain.money.report import GROUPS
-from tpujob.domain.observations import Present, SliceSeen, SliceState, Unknown
+from tpujob.domain.observations import Circuit, Present, SliceSeen, SliceState, Unknown
 from tpujob.engine.orphans import GRACE
 from tpujob.ports import Lease
 
@@ -78,7 +78,7 @@ def places(job: Job) -> int:
 
 class Monitor:
     def __init__(self, play: Play, store_outage: Outage) -> None:
-        self.sim, self.world, self.store = play.sim, play.world, play.real
+        self.play, self.sim, self.world, self.store = play, play.sim, play.world, play.real
         self.hand_on = play.queue.hand_on
         self.jobs: dict[str, Job] = {}
         self.first: dict[str, Job] = {}
@@ -108,6 +108,12 @@ class Monitor:
     def attended(self, job_id: str) -> None:
         self.bounds.attended(job_id)
         self.queue.ticked[self._who(), job_id] = self.sim.now
+
+    def _circuits(self) -> Mapping[str, Circuit]:
+        """Return the circuits of the backend that writes; of a user, none."""
+        who = self._who()
+        found = (b for b in self.play.backends if b.process.name == who)
+        return next((b.reconciler.circuits() for b in found), {})
 
     def broken(self, rule: str, job: str, text: str) -> NoReturn:
         self.sim.note(f"VIOLATION {rule} {job} {text}")
@@ -159,7 +165,9 @@ class Monitor:
         self.budgets.committed(before, job, event)
         self.queue.committed(self._who(), before, job, event)
         self.planned.committed(before, job, event)
-        self.deadlines.committed(before, job, event, self.queue.plans[self._who()])
+        self.deadlines.committed(
+            before, job, event, self.queue.plans[self._who()], self._circuits()
+        )
         self.views.check(job)
         if job.state.final:
             self._history(job)
