@@ -403,12 +403,13 @@ class Queue:
         return entry(job, self._prices, group, now=self._clock.now())
 
     def _renew_entries(self, now: float) -> None:
-        """Let the jobs that wait want what their deadlines allow now."""
+        """Let the jobs that wait or race want what their deadlines allow now."""
         assert self._jobs is not None
         self._terms_until = inf
         for job in self._jobs.values():
-            waits = job.state is State.QUEUED and job.expected and not job.spec.is_group
-            if waits and (changes_in := deadline.changes_in(job, now)) is not None:
+            asks = job.state is State.QUEUED or race.size(job) > 1
+            dated = job.expected is not None and not job.spec.is_group
+            if asks and dated and (changes_in := deadline.changes_in(job, now)) is not None:
                 known = self._entries[job.id].had  # with slices that it was passed over for
                 fresh = entry(job, self._prices, self._jobs.get(job.group), now=now)
                 self._entries[job.id] = replace(fresh, had=known)
