@@ -126,7 +126,7 @@ class Lab:
             return sorted(self.queue)
         parts = (("", owner, fade(n, now - at)) for owner, (n, at) in self.used.items())
         entries = [entry for entry, _ in self.queue.values()]
-        order = plan(entries, QueueSettings(), {}, sums(parts), now, NoOthers()).order
+        order = plan(entries, QueueSettings(), {}, sums(parts, {}), now, NoOthers()).order
         return [int(job_id) for job_id in order]
 
     def _start(self, now: float) -> None:
