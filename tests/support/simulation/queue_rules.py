@@ -256,10 +256,12 @@ class _Walk:
         if not givers:
             return
         slice = next(way for way in job.wanted if way.shape in needed.values())
+        ahead = {other.id for other in self.before}
         leaving = [
             entry
             for entry in entries
             if entry.holds and entry.holds.pool == slice.pool and _leaves(entry, self.planned.now)
+            if plan.heirs.get(entry.slice) not in ahead  # else its slice serves on
         ]
         chips = {e.id: e.holds.chips for e in (*givers, *leaving) if e.holds}
         free = min(self._quotas(slice)) - self.pools[slice.pool] + sum(chips[e.id] for e in leaving)
