@@ -132,7 +132,7 @@ class User:
             slices = {"slices": 2} if document["tpu"].get("slices") else {}
             run_for = random.choice(("10m", "1h", "4h"))
             document["tpu"] = FLEX | slices | {"run_for": run_for}
-            document["recovery"] |= {"planned_ends": random.choice((0, 1, 100))}
+            document["recovery"] |= {"planned_ends": random.choice((0, 1, 10))}
 
     def _meddle(self) -> None:
         word = self.random.choices([*self.meddles], [*self.meddles.values()])[0]
