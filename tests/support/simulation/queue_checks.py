@@ -306,7 +306,8 @@ class QueueChecks:
                 self.broken("Q8", job.id, f"is of {job.user}, who is no member of {job.spec.share}")
 
     def _within_limits(self, name: str, job: Job) -> None:
-        """Q8: limits hold in the records, too; but for what another backend requested in the same moment."""
+        """Q8: limits hold in the records, too; but for what another backend requested in the same moment, and for jobs
+        that got another owner just now."""
         planned = self.plans[name][-1] if self.plans[name] else None
         own = self.entry(job)
         if planned is None or own.holds is None:
@@ -334,10 +335,16 @@ class QueueChecks:
         for noun, holders, limit, chips in rows:
             seen = [(o, h) for o, h in holders if o.id == own.id or not self._unseen(name, o.id)]
             seen = [(o, h) for o, h in seen if o.id == own.id or not self.unread(o.id, AGAIN)]
+            seen = [(o, h) for o, h in seen if o.id == own.id or not self._got_an_owner(o.id)]
             count = sum(h.chips if chips else 1 for _, h in seen)
             if limit is not None and count > limit:
                 ids = ", ".join(o.id for o, _ in seen)
                 self.broken("Q8", job.id, f"{count} {noun} are held or requested of {limit}: {ids}")
+
+    def _got_an_owner(self, job_id: str) -> bool:
+        """Return whether a job was handed over just now, which a backend may not know: also the one that wrote it, if
+        the reply was lost."""
+        return job_id in self.inherited and self._age(job_id) <= KNOWN
 
     def _at_once(self, job: Job) -> int | None:
         group = self.jobs.get(job.group)
